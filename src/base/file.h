@@ -1,0 +1,60 @@
+// Files: read-only maps, whole-file reads, and writes that either happen completely or not at all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace patina {
+
+// A read-only memory map of a whole file. Movable; unmapped on destruction.
+// Errors: Error(kIo) naming the path where the file is missing, unreadable or not a regular file.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_bytes_}; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  const std::byte* data_ = nullptr;
+  size_t size_bytes_ = 0;
+};
+
+// Reads a whole file. Error(kIo) naming the path.
+std::string read_file(const std::filesystem::path& path);
+
+// Collects writes in a uniquely named temporary file beside `path`; commit() syncs it, renames it over `path` and syncs the
+// directory. Without commit() the destructor removes the temporary file and `path` stays as it was.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::filesystem::path& path);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  int64_t written_bytes() const { return written_bytes_; }
+  void commit();
+
+ private:
+  std::filesystem::path path_, temporary_;
+  int descriptor_ = -1;
+  int64_t written_bytes_ = 0;
+};
+
+// AtomicFile with the whole content at once.
+void write_file(const std::filesystem::path& path, std::string_view content);
+
+}  // namespace patina

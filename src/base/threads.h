@@ -1,0 +1,70 @@
+// The one door to parallelism: a pool whose workers spin for about 20 us after a job and then sleep.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <type_traits>
+
+namespace patina {
+
+// A reference to a callable; valid only during the call it is passed to.
+template <typename Signature>
+class FunctionRef;
+template <typename R, typename... Args>
+class FunctionRef<R(Args...)> {
+ public:
+  template <typename F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
+  FunctionRef(F&& f)  // NOLINT: implicit by design
+      : object_(const_cast<void*>(static_cast<const void*>(&f))),
+        call_([](void* object, Args... args) -> R { return (*static_cast<std::remove_reference_t<F>*>(object))(args...); }) {}
+  R operator()(Args... args) const { return call_(object_, args...); }
+
+ private:
+  void* object_;
+  R (*call_)(void*, Args...);
+};
+
+// Runs tasks on `size()` threads, the caller among them. Which worker runs a task varies from run to run, so a task must write
+// only outputs of its own: that is what makes results the same for any number of threads. An exception thrown by a task ends
+// the job (tasks not yet begun are dropped) and is thrown again in the caller. One job at a time; not re-entrant.
+class ThreadPool {
+ public:
+  // threads >= 1; default_threads() gives the physical cores this process may use.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const { return threads_; }
+
+  // Calls body(task, worker) once for every task in [0, tasks); worker in [0, size()).
+  void run(int64_t tasks, FunctionRef<void(int64_t task, int worker)> body);
+
+  // Calls body(worker) on every worker at the same time: for kernels that synchronise inside with a Barrier.
+  void run_on_all(FunctionRef<void(int worker)> body);
+
+ private:
+  struct Shared;
+  std::unique_ptr<Shared> shared_;
+  int threads_;
+};
+
+// A barrier for `threads` workers of one run_on_all: spins briefly, then yields. Reusable.
+class Barrier {
+ public:
+  explicit Barrier(int threads) : threads_(threads) {}
+  void wait();
+
+ private:
+  const int threads_;
+  std::atomic<int> arrived_{0};
+  std::atomic<uint32_t> round_{0};
+};
+
+// Physical cores in the process's affinity mask (SMT siblings counted once), at least 1.
+int default_threads();
+
+}  // namespace patina
