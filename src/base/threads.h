@@ -3,29 +3,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <exception>
 #include <memory>
-#include <type_traits>
+
+#include "base/function_ref.h"
 
 namespace patina {
-
-// A reference to a callable; valid only during the call it is passed to.
-template <typename Signature>
-class FunctionRef;
-template <typename R, typename... Args>
-class FunctionRef<R(Args...)> {
- public:
-  template <typename F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
-  FunctionRef(F&& f)  // NOLINT: implicit by design
-      : object_(const_cast<void*>(static_cast<const void*>(&f))),
-        call_([](void* object, Args... args) -> R { return (*static_cast<std::remove_reference_t<F>*>(object))(args...); }) {}
-  R operator()(Args... args) const { return call_(object_, args...); }
-
- private:
-  void* object_;
-  R (*call_)(void*, Args...);
-};
 
 // Runs tasks on `size()` threads, the caller among them. Which worker runs a task varies from run to run, so a task must write
 // only outputs of its own: that is what makes results the same for any number of threads. An exception thrown by a task ends

@@ -1,0 +1,135 @@
+// Values, nodes and symbolic extents: the graph that a model builds once and that runs many times.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace patina {
+
+class GradientBuilder;
+class Graph;
+struct Node;
+
+using ValueId = int32_t;
+inline constexpr ValueId kNoValue = -1;
+
+// One dimension. Where `symbol` >= 0 the size varies from run to run (T, M, ...) and `size` is its maximum, which the memory
+// plan uses. Only the outermost extent of a stored value may be symbolic; views may move it.
+struct Extent {
+  Extent(int64_t fixed_size) : size(fixed_size) {}  // NOLINT: implicit by design
+  Extent(int64_t maximum, int symbol_index) : size(maximum), symbol(symbol_index) {}
+  bool operator==(const Extent&) const = default;
+
+  int64_t size;
+  int symbol = -1;
+};
+using Extents = std::vector<Extent>;
+
+enum class ValueKind : uint8_t {
+  kInput,      // bound by the caller before each run
+  kFrozen,     // base weight: any type, never written
+  kTrainable,  // adapter parameter: F32, a slice of the flat trainable buffer
+  kState,      // written in place and kept between runs: gradient accumulators, key-value caches
+  kComputed,   // lives in the arena
+};
+
+struct Value {
+  std::string name;
+  ValueKind kind = ValueKind::kComputed;
+  DType dtype = DType::kF32;
+  Extents extents;
+  Shape strides;                    // in elements
+  ValueId view_of = kNoValue;       // the value whose storage this is a view of
+  int64_t offset = 0;               // of a view, in elements of the storage of view_of
+  int producer = -1;                // node, -1 for values that no node makes
+  void* data = nullptr;             // external kinds: where it lies (may be bound later)
+  const int32_t* row_map = nullptr;  // frozen weights, see Tensor
+};
+
+// An operation with its attributes. One class an op (src/ops/<op>.h); kernels are found by name in a backend.
+class Op {
+ public:
+  virtual ~Op() = default;
+  virtual std::string_view name() const = 0;
+  virtual std::string attributes() const { return {}; }  // for printed graphs: "eps=1e-05"
+  // The input whose storage the first output may take over where that input dies here, or -1. Where the input is kState its
+  // storage is always taken over.
+  virtual int in_place_input() const { return -1; }
+  // Appends the nodes of this node's gradient. InternalError where the op has none.
+  virtual void gradient(GradientBuilder& builder, const Node& node) const;
+};
+
+struct Node {
+  std::shared_ptr<const Op> op;
+  std::vector<ValueId> inputs;  // kNoValue for an optional input that is absent
+  std::vector<ValueId> outputs;
+  std::string label;            // where in the model: "layers.3.q"
+};
+
+// What gradient rules see of differentiation (graph/differentiate.cc implements it).
+class GradientBuilder {
+ public:
+  virtual ~GradientBuilder() = default;
+  virtual Graph& graph() = 0;
+  virtual ValueId dy(ValueId output) = 0;   // gradient of an output, kNoValue where nothing depends on it
+  virtual bool wants(ValueId input) = 0;    // does this input need a gradient?
+  // The gradient of `input` so far, kNoValue where there is none yet. The rule computes sum = so_far + its own part (many
+  // kernels add in place) and hands it back to set_gradient.
+  virtual ValueId so_far(ValueId input) = 0;
+  virtual void set_gradient(ValueId input, ValueId sum) = 0;
+  // For ops that cannot add by themselves: adds `part` to the gradient of `input`.
+  virtual void contribute(ValueId input, ValueId part) = 0;
+};
+
+class Graph {
+ public:
+  // A symbol such as "T" with its maximum; returns an extent to use in shapes.
+  Extent symbol(std::string_view name, int64_t maximum);
+  int symbols() const { return static_cast<int>(symbols_.size()); }
+  const std::string& symbol_name(int index) const { return symbols_.at(static_cast<size_t>(index)); }
+  int64_t symbol_maximum(int index) const { return symbol_maxima_.at(static_cast<size_t>(index)); }
+
+  ValueId input(std::string name, DType dtype, Extents extents);
+  ValueId frozen(std::string name, const Tensor& weight);
+  ValueId trainable(std::string name, const Shape& shape, float* data);
+  ValueId state(std::string name, DType dtype, Extents extents, void* data);
+
+  // Appends a node and its outputs (dense). Names are taken from the label and the op.
+  std::vector<ValueId> node(std::shared_ptr<const Op> op, std::vector<ValueId> inputs, std::vector<Extents> outputs,
+                            std::string_view label);
+  // Appends a node of one output that is a view of its input.
+  ValueId view_node(std::shared_ptr<const Op> op, ValueId input, Extents extents, const Shape& strides, int64_t offset,
+                    std::string_view label);
+
+  // Values the caller reads after a run: they stay alive to its end.
+  void mark_output(ValueId value) { outputs_.push_back(value); }
+  const std::vector<ValueId>& outputs() const { return outputs_; }
+
+  Value& value(ValueId id) { return values_.at(static_cast<size_t>(id)); }
+  const Value& value(ValueId id) const { return values_.at(static_cast<size_t>(id)); }
+  int values() const { return static_cast<int>(values_.size()); }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  // The value that owns the storage of `id`: follows views, not planned in-place reuse.
+  ValueId storage(ValueId id) const;
+  Shape maximum_shape(ValueId id) const;
+  // Bytes of a stored value at its maximum.
+  int64_t maximum_bytes(ValueId id) const;
+
+  // One line a node, with shapes: the same graph prints the same text.
+  std::string print() const;
+
+ private:
+  ValueId add(Value value);
+  std::vector<Value> values_;
+  std::vector<Node> nodes_;
+  std::vector<ValueId> outputs_;
+  std::vector<std::string> symbols_;
+  std::vector<int64_t> symbol_maxima_;
+};
+
+}  // namespace patina
