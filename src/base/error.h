@@ -8,8 +8,8 @@
 
 namespace patina {
 
-// A mistake in what we were given (file, flag, data). what() is one line that names the file, the tensor or line, what was
-// expected, what was found, and what to do. The command line prints it and exits.
+// A mistake in what we were given (file, flag, data). what() is one line that names the file, the tensor or line, what
+// was expected, what was found, and what to do. The command line prints it and exits.
 class Error : public std::runtime_error {
  public:
   enum class Kind { kUsage, kModel, kData, kMemory, kNonFinite, kIo };
@@ -38,8 +38,8 @@ namespace detail {
 }  // namespace patina
 
 // Always on: PATINA_CHECK(a == b, "a {} b {}", a, b).
-#define PATINA_CHECK(condition, ...)                                                               \
-  do {                                                                                             \
-    if (!(condition)) [[unlikely]]                                                                 \
-      ::patina::detail::check_failed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__));    \
+#define PATINA_CHECK(condition, ...)                                                            \
+  do {                                                                                          \
+    if (!(condition)) [[unlikely]]                                                              \
+      ::patina::detail::check_failed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
   } while (false)

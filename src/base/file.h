@@ -34,8 +34,8 @@ class MappedFile {
 // Reads a whole file. Error(kIo) naming the path.
 std::string read_file(const std::filesystem::path& path);
 
-// Collects writes in a uniquely named temporary file beside `path`; commit() syncs it, renames it over `path` and syncs the
-// directory. Without commit() the destructor removes the temporary file and `path` stays as it was.
+// Collects writes in a uniquely named temporary file beside `path`; commit() syncs it, renames it over `path` and syncs
+// the directory. Without commit() the destructor removes the temporary file and `path` stays as it was.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& path);

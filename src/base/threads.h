@@ -16,10 +16,10 @@ template <typename R, typename... Args>
 class FunctionRef<R(Args...)> {
  public:
   template <typename F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
-  FunctionRef(F&& f)  // NOLINT: implicit by design
-      : object_(const_cast<void*>(static_cast<const void*>(&f))),
-        call_([](void* object, Args... args) -> R { return (*static_cast<std::remove_reference_t<F>*>(object))(args...); }) {}
+  requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>) FunctionRef(F&& f)  // NOLINT: implicit by design
+      : object_(const_cast<void*>(static_cast<const void*>(&f))), call_([](void* object, Args... args) -> R {
+          return (*static_cast<std::remove_reference_t<F>*>(object))(args...);
+        }) {}
   R operator()(Args... args) const { return call_(object_, args...); }
 
  private:
@@ -27,9 +27,10 @@ class FunctionRef<R(Args...)> {
   R (*call_)(void*, Args...);
 };
 
-// Runs tasks on `size()` threads, the caller among them. Which worker runs a task varies from run to run, so a task must write
-// only outputs of its own: that is what makes results the same for any number of threads. An exception thrown by a task ends
-// the job (tasks not yet begun are dropped) and is thrown again in the caller. One job at a time; not re-entrant.
+// Runs tasks on `size()` threads, the caller among them. Which worker runs a task varies from run to run, so a task
+// must write only outputs of its own: that is what makes results the same for any number of threads. An exception
+// thrown by a task ends the job (tasks not yet begun are dropped) and the first one is thrown again in the caller. One
+// job at a time, and none from inside a job: both are an InternalError. run() allocates nothing.
 class ThreadPool {
  public:
   // threads >= 1; default_threads() gives the physical cores this process may use.
@@ -43,7 +44,8 @@ class ThreadPool {
   // Calls body(task, worker) once for every task in [0, tasks); worker in [0, size()).
   void run(int64_t tasks, FunctionRef<void(int64_t task, int worker)> body);
 
-  // Calls body(worker) on every worker at the same time: for kernels that synchronise inside with a Barrier.
+  // Calls body(worker) on every worker at the same time: for kernels that synchronise inside with a Barrier. A body
+  // that throws must not leave others waiting at the Barrier: they would wait for ever.
   void run_on_all(FunctionRef<void(int worker)> body);
 
  private:
@@ -61,7 +63,7 @@ class Barrier {
  private:
   const int threads_;
   std::atomic<int> arrived_{0};
-  std::atomic<uint32_t> round_{0};
+  alignas(64) std::atomic<uint32_t> round_{0};  // apart from the counter: waiters read it all the time
 };
 
 // Physical cores in the process's affinity mask (SMT siblings counted once), at least 1.
