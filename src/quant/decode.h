@@ -7,9 +7,9 @@
 
 namespace patina {
 
-// Decodes values [begin, begin + count) of one stored row to F32, bit for bit what the `gguf` package's dequantisation gives
-// (ggml's plain formula, no fused operations). begin and count are in values; for block types both must be multiples of the
-// block, except that count may end at the row's end.
+// Decodes values [begin, begin + count) of one stored row to F32, bit for bit what the `gguf` package's dequantisation
+// gives (ggml's plain formula, no fused operations). begin and count are in values; for block types both must be
+// multiples of the block, except that count may end at the row's end.
 using DecodeRow = void (*)(const void* row, int64_t begin, int64_t count, float* out);
 
 // The decoder of a type for the best instruction set of this machine, or nullptr where the type cannot be decoded
