@@ -128,22 +128,21 @@ TEST_F(FileTest, ErrorsNameThePath) {
   expect_io_error([&] { read_file(path("pipe")); }, "found a device, pipe or socket");
 }
 
+// The limit on file sizes stands in for a full disk: in a child, because it holds for the whole process.
 TEST_F(FileTest, AFullDiskIsReported) {
-  // The limit on file sizes stands in for the full disk: in a child, because it holds for the whole process.
-  EXPECT_EXIT(
-      {
-        const rlimit limit{1000, 1000};
-        ::setrlimit(RLIMIT_FSIZE, &limit);
-        ::signal(SIGXFSZ, SIG_IGN);
-        try {
-          write_file(path("big"), std::string(5000, 'x'));
-        } catch (const Error& error) {
-          const bool named = std::string(error.what()).find(path("big").string()) == 0;
-          ::_exit(error.kind() == Error::Kind::kIo && named && files() == 0 ? 0 : 2);
-        }
-        ::_exit(3);
-      },
-      testing::ExitedWithCode(0), "");
+  const auto write_beyond_the_limit = [&] {
+    const rlimit limit{.rlim_cur = 1000, .rlim_max = 1000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    ::signal(SIGXFSZ, SIG_IGN);
+    try {
+      write_file(path("big"), std::string(5000, 'x'));
+    } catch (const Error& error) {
+      const bool named = std::string(error.what()).find(path("big").string()) == 0;
+      ::_exit(error.kind() == Error::Kind::kIo && named && files() == 0 ? 0 : 2);
+    }
+    ::_exit(3);
+  };
+  EXPECT_EXIT(write_beyond_the_limit(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
