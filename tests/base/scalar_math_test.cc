@@ -11,7 +11,7 @@
 namespace patina {
 namespace {
 
-constexpr double kTolerance = 4e-16;
+constexpr double kTolerance = 2e-16;
 constexpr int kDraws = 400'000;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
