@@ -11,7 +11,7 @@ namespace {
 enum class Group { kAttn, kMlp, kHead };
 
 struct Row {
-  Site site;
+  SiteName site;
   Group group;
   std::string_view name;
   std::string_view gguf;       // between "blk.N." and ".weight"; of the head, all before ".weight"
@@ -20,14 +20,14 @@ struct Row {
 };
 
 constexpr Row kTable[] = {
-    {Site::kQ, Group::kAttn, "q", "attn_q", "self_attn", "q_proj"},
-    {Site::kK, Group::kAttn, "k", "attn_k", "self_attn", "k_proj"},
-    {Site::kV, Group::kAttn, "v", "attn_v", "self_attn", "v_proj"},
-    {Site::kO, Group::kAttn, "o", "attn_output", "self_attn", "o_proj"},
-    {Site::kGate, Group::kMlp, "gate", "ffn_gate", "mlp", "gate_proj"},
-    {Site::kUp, Group::kMlp, "up", "ffn_up", "mlp", "up_proj"},
-    {Site::kDown, Group::kMlp, "down", "ffn_down", "mlp", "down_proj"},
-    {Site::kLmHead, Group::kHead, "lm_head", "output", "", "lm_head"},
+    {SiteName::kQ, Group::kAttn, "q", "attn_q", "self_attn", "q_proj"},
+    {SiteName::kK, Group::kAttn, "k", "attn_k", "self_attn", "k_proj"},
+    {SiteName::kV, Group::kAttn, "v", "attn_v", "self_attn", "v_proj"},
+    {SiteName::kO, Group::kAttn, "o", "attn_output", "self_attn", "o_proj"},
+    {SiteName::kGate, Group::kMlp, "gate", "ffn_gate", "mlp", "gate_proj"},
+    {SiteName::kUp, Group::kMlp, "up", "ffn_up", "mlp", "up_proj"},
+    {SiteName::kDown, Group::kMlp, "down", "ffn_down", "mlp", "down_proj"},
+    {SiteName::kLmHead, Group::kHead, "lm_head", "output", "", "lm_head"},
 };
 
 consteval bool rows_follow_enum() {
@@ -38,7 +38,7 @@ consteval bool rows_follow_enum() {
 }
 static_assert(rows_follow_enum(), "row() indexes the table by site");
 
-const Row& row(Site site) { return kTable[static_cast<size_t>(site)]; }
+const Row& row(SiteName site) { return kTable[static_cast<size_t>(site)]; }
 
 bool take_prefix(std::string_view* text, std::string_view prefix) {
   if (!text->starts_with(prefix)) return false;
@@ -63,8 +63,8 @@ std::optional<int> take_layer(std::string_view* text) {
   return layer;
 }
 
-void check_layer(Site site, int layer) {
-  PATINA_CHECK((site == Site::kLmHead) == (layer == kNoLayer) && layer >= kNoLayer, "site {} layer {}", site_name(site),
+void check_layer(SiteName site, int layer) {
+  PATINA_CHECK((site == SiteName::kLmHead) == (layer == kNoLayer) && layer >= kNoLayer, "site {} layer {}", site_name(site),
                layer);
 }
 
@@ -82,22 +82,22 @@ std::string known_names() {
 
 }  // namespace
 
-std::string_view site_name(Site site) { return row(site).name; }
+std::string_view site_name(SiteName site) { return row(site).name; }
 
-std::optional<Site> site_from_alias(std::string_view alias) {
+std::optional<SiteName> site_from_alias(std::string_view alias) {
   for (const Row& r : kTable) {
     if (alias == r.name || alias == r.gguf || alias == r.hf) return r.site;
   }
   return std::nullopt;
 }
 
-std::string gguf_tensor_name(Site site, int layer) {
+std::string gguf_tensor_name(SiteName site, int layer) {
   check_layer(site, layer);
   if (layer == kNoLayer) return fmt::format("{}.weight", row(site).gguf);
   return fmt::format("blk.{}.{}.weight", layer, row(site).gguf);
 }
 
-std::string hf_module_path(Site site, int layer) {
+std::string hf_module_path(SiteName site, int layer) {
   check_layer(site, layer);
   if (layer == kNoLayer) return std::string(row(site).hf);
   return fmt::format("model.layers.{}.{}.{}", layer, row(site).hf_parent, row(site).hf);
@@ -105,7 +105,7 @@ std::string hf_module_path(Site site, int layer) {
 
 std::optional<SitePlace> parse_gguf_tensor_name(std::string_view name) {
   if (!take_suffix(&name, ".weight")) return std::nullopt;
-  if (name == row(Site::kLmHead).gguf) return SitePlace{Site::kLmHead, kNoLayer};
+  if (name == row(SiteName::kLmHead).gguf) return SitePlace{SiteName::kLmHead, kNoLayer};
   if (!take_prefix(&name, "blk.")) return std::nullopt;
   const auto layer = take_layer(&name);
   if (!layer) return std::nullopt;
@@ -117,7 +117,7 @@ std::optional<SitePlace> parse_gguf_tensor_name(std::string_view name) {
 
 std::optional<SitePlace> parse_hf_module_path(std::string_view path) {
   take_prefix(&path, "base_model.model.");
-  if (path == row(Site::kLmHead).hf) return SitePlace{Site::kLmHead, kNoLayer};
+  if (path == row(SiteName::kLmHead).hf) return SitePlace{SiteName::kLmHead, kNoLayer};
   if (!take_prefix(&path, "model.layers.")) return std::nullopt;
   const auto layer = take_layer(&path);
   if (!layer) return std::nullopt;
@@ -130,7 +130,7 @@ std::optional<SitePlace> parse_hf_module_path(std::string_view path) {
   return std::nullopt;
 }
 
-std::vector<Site> parse_sites(std::string_view list) {
+std::vector<SiteName> parse_sites(std::string_view list) {
   bool chosen[std::size(kTable)] = {};
   for (size_t begin = 0; begin <= list.size();) {
     const size_t end = std::min(list.find(',', begin), list.size());
@@ -148,7 +148,7 @@ std::vector<Site> parse_sites(std::string_view list) {
            known_names());
     }
   }
-  std::vector<Site> sites;
+  std::vector<SiteName> sites;
   for (const Row& r : kTable) {
     if (chosen[static_cast<size_t>(r.site)]) sites.push_back(r.site);
   }
