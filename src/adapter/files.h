@@ -15,14 +15,14 @@ namespace patina {
 // What an adapter file says about itself.
 struct AdapterFile {
   std::vector<LoraPair> pairs;
-  std::string base_model;                        // name or path of the base
-  std::map<std::string, std::string> metadata;   // own data: patina.version, patina.base_fingerprint, ...
+  std::string base_model;                       // name or path of the base
+  std::map<std::string, std::string> metadata;  // own data: patina.version, patina.base_fingerprint, ...
 };
 
 // What writing needs to know of the base model.
 struct AdapterBase {
-  std::string name;               // base_model_name_or_path
-  std::string architecture;       // GGUF architecture: "llama"
+  std::string name;          // base_model_name_or_path
+  std::string architecture;  // GGUF architecture: "llama"
   // Row r of a site's W in Hugging Face order is stored row row_map(layer, site)[r]; empty = identity.
   std::function<std::span<const int32_t>(int layer, std::string_view site)> row_map;
 };
@@ -33,9 +33,10 @@ void write_peft(const std::filesystem::path& directory, const AdapterFile& adapt
 // Rows of B follow the base file's own order (row_map).
 void write_gguf_lora(const std::filesystem::path& path, const AdapterFile& adapter, const AdapterBase& base);
 
-// Reads a PEFT directory (or its adapter_model.safetensors), or a GGUF LoRA file. Error(kModel) naming the file, tensor, what
-// was expected, found, and what to do: missing halves, foreign keys, wrong shapes, other peft types, unsupported options.
-// rsLoRA, rank_pattern and alpha_pattern are honoured: alpha of a pair is what makes alpha/rank the true scale.
+// Reads a PEFT directory (or its adapter_model.safetensors), or a GGUF LoRA file. Error(kModel) naming the file,
+// tensor, what was expected, found, and what to do: missing halves, foreign keys, wrong shapes, other peft types,
+// unsupported options. rsLoRA, rank_pattern and alpha_pattern are honoured: alpha of a pair is what makes alpha/rank
+// the true scale.
 AdapterFile read_adapter(const std::filesystem::path& path, const AdapterBase& base);
 
 }  // namespace patina

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "adapter/adapter.h"
 
@@ -21,14 +23,17 @@ struct LoraPair {
 
 class LoraAdapter final : public Adapter {
  public:
-  // Fresh: A ~ N(0, 1/sqrt(in)), every matrix its own random stream (by its place in `sites`, layer and name), B = 0.
+  // Fresh: A normal with standard deviation 1/sqrt(in), B = 0. Every A has a random stream of its own, by layer and
+  // name: which other sites are adapted changes nothing, and a higher rank only adds rows. Error(kUsage) where there is
+  // no site, or rank < 1 or alpha out of range.
   LoraAdapter(std::span<const Site> sites, int64_t rank, float alpha, uint64_t seed);
-  // From a file. `sites` are the model's: every pair must be one of them with the same widths. Error(kModel) naming `source` and
-  // what differs; unknown and duplicate pairs are listed.
+  // From a file. `sites` are the model's: every pair must be one of them with the same widths; sites without a pair are
+  // not adapted. Error(kModel) naming `source` and listing what does not fit: unknown, duplicate, of other widths.
   LoraAdapter(std::span<const Site> sites, std::span<const LoraPair> pairs, const std::string& source);
 
   std::string_view kind() const override { return "lora"; }
-  ValueId linear(Graph& graph, ValueId x, ValueId weight, ValueId acc, int layer, std::string_view site, bool few_rows) override;
+  ValueId linear(Graph& graph, ValueId x, ValueId weight, ValueId acc, int layer, std::string_view site,
+                 bool few_rows) override;
   std::map<ValueId, ValueId> gradients(Graph& graph) override;
   ParameterStore& parameters() override { return store_; }
 
@@ -41,8 +46,10 @@ class LoraAdapter final : public Adapter {
     int64_t rank;
     float alpha;
     size_t a, b;  // slices
-    ValueId a_value = kNoValue, b_value = kNoValue;  // in the last built graph
   };
+  void add_target(const Site& site, int64_t rank, float alpha);
+  ValueId trainable(Graph& graph, size_t slice);
+
   ParameterStore store_;
   std::vector<Target> targets_;
 };

@@ -1,5 +1,5 @@
-// The trainable parameters of a run: one flat F32 buffer, and one of the same layout for their gradients. A parameter is a named
-// slice; clipping, the optimizer and checkpoints are single passes over the buffers.
+// The trainable parameters of a run: one flat F32 buffer, and one of the same layout for their gradients. A parameter
+// is a named slice; clipping, the optimizer and checkpoints are single passes over the buffers.
 #pragma once
 
 #include <cstdint>
@@ -21,22 +21,25 @@ class ParameterStore {
 
   // Registers a slice; all slices come before allocate(). Returns its index.
   size_t add(std::string name, const Shape& shape);
-  // Allocates zeroed buffers. Without gradients (inference) only the values.
-  void allocate(bool with_gradients);
+  // Allocates zeroed values, once.
+  void allocate();
+  // Allocates zeroed gradients where there are none yet: training only, so that inference holds the values alone.
+  void allocate_gradients();
 
   std::span<const Slice> slices() const { return slices_; }
-  std::span<float> values() { return values_; }          // whole buffer; gaps between slices stay zero
+  std::span<float> values() { return values_; }  // whole buffer; gaps between slices stay zero
   std::span<const float> values() const { return values_; }
-  std::span<float> gradients() { return gradients_; }
+  std::span<float> gradients() { return gradients_; }  // empty before allocate_gradients()
   float* value(size_t slice) { return values_.data() + slices_.at(slice).offset; }
   const float* value(size_t slice) const { return values_.data() + slices_.at(slice).offset; }
-  float* gradient(size_t slice) { return gradients_.data() + slices_.at(slice).offset; }
+  float* gradient(size_t slice);
   // Parameters, without the gaps.
   int64_t parameters() const;
 
  private:
   std::vector<Slice> slices_;
   std::vector<float> values_, gradients_;
+  int64_t floats_ = 0;  // of the whole buffer
 };
 
 }  // namespace patina
