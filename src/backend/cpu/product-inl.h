@@ -14,6 +14,7 @@
 
 #include "backend/cpu/product.h"
 #include "backend/cpu/reduce-inl.h"
+#include "backend/cpu/reduce-inl.h"
 #include "quant/decode.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -22,6 +22,22 @@ inline float tree_sum(float* HWY_RESTRICT p) {
   return p[0];
 }
 
+// sums += x * y over the columns [0, n), lane by lane.
+HWY_INLINE void add_products(int64_t n, const float* x, const float* y, FloatVector* sums) {
+  int64_t i = 0;
+  for (; i + kPartials <= n; i += kPartials)
+    for (int64_t v = 0; v < kPartialVectors; ++v) {
+      const Whole at{i + v * kLanes};
+      sums[v] = hn::MulAdd(at.load(x), at.load(y), sums[v]);
+    }
+  if (i < n)
+    for (int64_t v = 0; v < kPartialVectors; ++v) {
+      const int64_t column = i + v * kLanes;
+      const Partial at{column, std::clamp<int64_t>(n - column, 0, kLanes)};
+      sums[v] = hn::MulAdd(at.load(x), at.load(y), sums[v]);
+    }
+}
+
 // accumulate(sum, at) returns the partial sums `sum` with the terms of the columns at `at` added. It is also called for
 // the columns from n up to a multiple of 16, where all loads give zeros.
 template <typename Accumulate>
