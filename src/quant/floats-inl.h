@@ -15,7 +15,8 @@ HWY_BEFORE_NAMESPACE();
 namespace patina::HWY_NAMESPACE {
 
 inline void decode_f32(const uint8_t* HWY_RESTRICT in, int64_t count, float* HWY_RESTRICT out) {
-  std::copy_n(in, static_cast<size_t>(count) * sizeof(float), reinterpret_cast<uint8_t*>(out));  // nothing may be null
+  // Not memcpy: both pointers may be null where count is 0.
+  std::copy_n(in, static_cast<size_t>(count) * sizeof(float), reinterpret_cast<uint8_t*>(out));
 }
 
 inline void decode_f16(const uint8_t* HWY_RESTRICT in, int64_t count, float* HWY_RESTRICT out) {
