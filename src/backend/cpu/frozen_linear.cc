@@ -29,7 +29,7 @@ void frozen_linear(const Op& op, std::span<const Tensor> in, std::span<const Ten
   const Tensor &x = in[0], &weight = in[1], &acc = in[2], &y = out[0];
   const bool forward = attributes.direction == FrozenLinear::Direction::kForward;
   if (attributes.few_rows && x.shape[0] < kFewRows && x.strides[1] == 1) {
-    few_row_product(x.shape[0], x.f32(), x.strides[0], weight, acc, y, context.pool);
+    few_row_product(x, weight, acc, y, context.pool);
     return;
   }
   product(x.shape[0], y.shape[1], x.shape[1], left(x), RightOperand::frozen(weight, forward), y.f32(), y.strides[0], begin_at(acc, y),

@@ -11,7 +11,10 @@ using ScratchFunction = std::remove_pointer_t<ScratchBytes>;
 KernelFunction add;
 KernelFunction cache_append;
 KernelFunction embedding;
+KernelFunction frozen_linear;
 KernelFunction gather_rows;
+KernelFunction head_loss;
+KernelFunction matmul;
 KernelFunction pad_columns;
 KernelFunction rms_norm;
 KernelFunction rms_norm_grad;
@@ -20,5 +23,9 @@ KernelFunction scale_by;
 KernelFunction scatter_rows;
 KernelFunction swiglu;
 KernelFunction swiglu_grad;
+
+ScratchFunction frozen_linear_scratch;
+ScratchFunction head_loss_scratch;
+ScratchFunction matmul_scratch;
 
 }  // namespace patina::cpu

@@ -141,16 +141,16 @@ template <bool kLoad>
 HWY_INLINE void full_tile(int64_t depth, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, float* HWY_RESTRICT c, int64_t c_stride) {
   const auto d = kFloats;
   using V = hn::Vec<decltype(d)>;
-  constexpr int64_t kLanes = kTileColumns / kTileVectors;
+  constexpr int64_t kWidth = kTileColumns / kTileVectors;
   V sum[kTileRows][kTileVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) sum[r][v] = kLoad ? hn::LoadU(d, c + r * c_stride + v * kLanes) : hn::Zero(d);
+    for (int v = 0; v < kTileVectors; ++v) sum[r][v] = kLoad ? hn::LoadU(d, c + r * c_stride + v * kWidth) : hn::Zero(d);
   for (int64_t k = 0; k < depth; ++k) {
     V right[kTileVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) right[v] = hn::LoadU(d, b + k * kTileColumns + v * kLanes);
+    for (int v = 0; v < kTileVectors; ++v) right[v] = hn::LoadU(d, b + k * kTileColumns + v * kWidth);
 #pragma GCC unroll 16
     for (int r = 0; r < kTileRows; ++r) {
       const V left = hn::Set(d, a[k * kTileRows + r]);
@@ -161,7 +161,7 @@ HWY_INLINE void full_tile(int64_t depth, const float* HWY_RESTRICT a, const floa
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) hn::StoreU(sum[r][v], d, c + r * c_stride + v * kLanes);
+    for (int v = 0; v < kTileVectors; ++v) hn::StoreU(sum[r][v], d, c + r * c_stride + v * kWidth);
 }
 
 // C tile = (load ? C : 0) + A panel . B panel. Tiles at the edge go through a full tile of their own.
