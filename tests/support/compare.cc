@@ -26,10 +26,10 @@ Comparison compare(std::span<const double> got, std::span<const double> expected
     if (!std::isfinite(b) && a == b) continue;
     const double error = std::abs(a - b), allowed = tolerance.absolute + tolerance.relative * std::abs(b);
     if (!std::isfinite(a) && std::isfinite(b)) ++result.non_finite;
-    const bool good = error <= allowed;
+    const bool good = std::isfinite(error) && error <= allowed;  // an infinite tolerance lets nothing through either
     if (!good) ++result.bad;
-    // A NaN is worse than anything; it is reported where no other is.
-    const double ratio = std::isnan(error) ? HUGE_VAL : error == 0 ? 0 : error / allowed;
+    // NaN and infinity are worse than anything.
+    const double ratio = !std::isfinite(error) ? HUGE_VAL : error == 0 ? 0 : error / allowed;
     if (ratio > worst_ratio) {
       worst_ratio = ratio;
       result.worst = static_cast<int64_t>(i);

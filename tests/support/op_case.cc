@@ -1,5 +1,6 @@
 #include "support/op_case.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "base/philox.h"
@@ -275,7 +276,7 @@ AssertionResult check_adjoint(const OpCase& op, const Backend& backend) {
   }
   const double loss = as_doubles(executor.tensor(c.loss))[0];
   const double tolerance = gradient_tolerance(op.reduction) * terms;
-  if (!(std::abs(loss - inner) <= tolerance && terms > 0))
+  if (!(std::abs(loss - inner) <= tolerance && terms > 0 && std::isfinite(tolerance)))
     return AssertionFailure() << op.name << ": <c, f(x)> = " << loss << ", <f'(c), x> = " << inner << ", tolerance "
                               << tolerance;
   return AssertionSuccess();
