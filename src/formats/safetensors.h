@@ -1,5 +1,6 @@
 // safetensors files: a JSON header and dense tensors, read in place through a memory map and written atomically.
-// Source: the format section of the safetensors project's README. Every length and offset of a file is checked before use.
+// Source: the format section of the safetensors project's README. Every length and offset of a file is checked before
+// use.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@ struct SafetensorsTensor {
 
 class SafetensorsFile {
  public:
-  // Error(kModel) naming the file, the tensor, what was expected and found. Tensors of unknown dtype, overlapping, with holes,
-  // or past the end are refused; so are rank > 4, duplicate names and headers over 100 MB.
+  // Error(kModel) naming the file, the tensor, what was expected and found. Tensors of unknown dtype, overlapping, with
+  // holes, or past the end are refused; so are rank > 4, duplicate names and headers over 100 MB.
   static SafetensorsFile open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return map_.path(); }

@@ -15,7 +15,10 @@ KernelFunction attention_grad;
 ScratchFunction attention_grad_scratch_bytes;
 KernelFunction cache_append;
 KernelFunction embedding;
+KernelFunction frozen_linear;
 KernelFunction gather_rows;
+KernelFunction head_loss;
+KernelFunction matmul;
 KernelFunction pad_columns;
 KernelFunction rms_norm;
 KernelFunction rms_norm_grad;
@@ -24,5 +27,9 @@ KernelFunction scale_by;
 KernelFunction scatter_rows;
 KernelFunction swiglu;
 KernelFunction swiglu_grad;
+
+ScratchFunction frozen_linear_scratch;
+ScratchFunction head_loss_scratch;
+ScratchFunction matmul_scratch;
 
 }  // namespace patina::cpu

@@ -1,0 +1,20 @@
+// Learning-rate schedules.
+#pragma once
+
+#include <cstdint>
+
+namespace patina {
+
+enum class Schedule : uint8_t { kCosine, kLinear, kConstant };
+struct ScheduleOptions {
+  Schedule kind = Schedule::kCosine;
+  double peak = 1e-4;
+  double floor_ratio = 0.1;  // the last step's rate / peak, cosine and linear
+  int64_t warmup_steps = 0;
+  int64_t total_steps = 1;
+};
+// The rate of step 0 <= step < total_steps. Warm-up is linear and never zero: step 0 has peak / warmup_steps, step
+// warmup_steps - 1 (or 0 without warm-up) the peak, the last step peak * floor_ratio. The same bits on every machine.
+double learning_rate(const ScheduleOptions& options, int64_t step);
+
+}  // namespace patina
