@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""Writes tests/data/goldens/tokenizer_<name>.json: token ids that llama.cpp gives for a set of strings, with a vocabulary cut
-down to what could take part in them.
+"""Writes tests/data/goldens/tokenizer_<name>.json: token ids that llama.cpp gives for a set of strings and rendered chats, with
+a vocabulary cut down to what could take part in them.
 
-    tools/make_tokenizer_goldens.py smollm2=MODEL.gguf gpt-2=VOCAB.gguf ...
+    tools/make_tokenizer_goldens.py OUT_FOLDER smollm2=MODEL.gguf gpt-2=VOCAB.gguf ... [llama-3=VOCAB.gguf,TEMPLATE.jinja,...]
 
-Needs llama-cpp-python (the goldens here are from 0.3.36) and gguf. The ids are those of the full vocabulary: the file holds
-[id, text] pairs, and the test leaves the other ids empty. A token is kept where its bytes occur in a test string, is one byte,
-or is special; a merge where both halves and their join are kept. No other token or merge can ever be formed.
+Needs llama-cpp-python (the goldens here are from 0.3.36), gguf and jinja2. The ids are those of the full vocabulary: the file
+holds [id, text] pairs, and the test leaves the other ids empty. A token is kept where its bytes occur in a test string, is one
+byte, or is special; a merge where both halves and their join are kept. No other token or merge can ever be formed.
+
+Chats are rendered by Jinja from the file's own template, the short ones below, and template files named behind the vocabulary.
 """
 import json
 import os
 import sys
 
+import jinja2
 from gguf import GGUFReader
 from llama_cpp import Llama
 
@@ -34,6 +37,50 @@ STRINGS = [
 ]
 INVALID = [b"\xff", b"abc\x80def", b"\xe2\x82 x", b"\xf0\x9f\x98", b"ok \xc3\x28 ok", b"\xed\xa0\x80"]
 
+# Short templates that write the formats as the models' own templates do, where the vocabulary file brings none.
+LLAMA3_TURN = ("'<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>'")
+TEMPLATES = {
+    "llama-3": {
+        "llama3": "{{ bos_token }}{% for message in messages %}{{ " + LLAMA3_TURN + " }}{% endfor %}"
+                  "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}",
+        "llama3.1": "{{ bos_token }}{% set date_string = \"26 Jul 2024\" %}"
+                    "{% if messages[0]['role'] == 'system' %}{% set system = messages[0]['content'] | trim %}"
+                    "{% set messages = messages[1:] %}{% else %}{% set system = '' %}{% endif %}"
+                    "{{ '<|start_header_id|>system<|end_header_id|>\n\n' }}{{ \"Cutting Knowledge Date: December 2023\\n\" }}"
+                    "{{ \"Today Date: \" + date_string + \"\\n\\n\" }}{{ system }}{{ '<|eot_id|>' }}"
+                    "{% for message in messages %}{{ " + LLAMA3_TURN + " }}{% endfor %}"
+                    "{% if add_generation_prompt %}{{ \"<|start_header_id|>assistant<|end_header_id|>\\n\\n\" }}{% endif %}",
+    },
+    "spm": {
+        f"mistral{number}": "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{% set system = messages[0]['content'] + '\n\n' %}"
+                            "{% set messages = messages[1:] %}{% else %}{% set system = '' %}{% endif %}"
+                            "{% for message in messages %}{% if message['role'] == 'user' %}"
+                            "{{ '" + opens + "' + (system if loop.first else '') + message['content'] + '" + closes + "' }}"
+                            "{% else %}{{ " + answer + "message['content'] + eos_token }}{% endif %}{% endfor %}"
+        for number, opens, closes, answer in ((1, "[INST] ", " [/INST]", ""), (2, " [INST] ", " [/INST]", "' ' + "),
+                                              (3, "[INST]", "[/INST]", ""))
+    },
+}
+CHATS = [
+    [["user", "What is 2+2?"]],
+    [["system", "Answer briefly."], ["user", "Hi"], ["assistant", "Hello! How can I help?"], ["user", "Tell me a joke."]],
+    [["user", "你好"], ["assistant", "你好！"], ["user", "def f(x):\n    return x"], ["assistant", "A function.\n\nIt returns x."]],
+    [["user", "  padded\n"], ["assistant", "line one\nline two \n"]],
+    [["system", "Be kind."], ["user", "1 2 3"]],
+]
+
+
+def refuse(message):
+    raise ValueError(message)
+
+
+def render(template, messages, bos, eos):
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    environment.globals["raise_exception"] = refuse
+    messages = [{"role": role, "content": content} for role, content in messages]
+    return environment.from_string(template).render(messages=messages, bos_token=bos, eos_token=eos,
+                                                    add_generation_prompt=messages[-1]["role"] == "user")
+
 
 def byte_alphabet():
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -47,40 +94,52 @@ def field(reader, key, default):
 
 
 def main():
-    folder = os.path.join(os.path.dirname(__file__), "..", "tests", "data", "goldens")
-    for argument in sys.argv[1:]:
-        name, path = argument.split("=", 1)
+    folder = sys.argv[1]
+    for argument in sys.argv[2:]:
+        name, paths = argument.split("=", 1)
+        path, *template_paths = paths.split(",")
         reader = GGUFReader(path)
         tokens, types = field(reader, "tokens", []), field(reader, "token_type", [])
         scores, merges = field(reader, "scores", []), field(reader, "merges", [])
         model = field(reader, "model", "")
         alphabet = byte_alphabet()
+        bos, eos = field(reader, "bos_token_id", None), field(reader, "eos_token_id", None)
+        own = reader.fields.get("tokenizer.chat_template")
+        templates = dict(TEMPLATES.get(name, {}), **({"own": own.contents()} if own else {}))
+        for template_path in template_paths:
+            templates[os.path.basename(template_path)] = open(template_path, encoding="utf-8").read()
+        chats = [[label, text, chat, render(text, chat, tokens[bos], tokens[eos])]
+                 for label, text in templates.items() for chat in CHATS]
+        strings = STRINGS + [chat[3] for chat in chats]
         if model == "gpt2":
-            written = ["".join(alphabet[b] for b in s.encode()) for s in STRINGS]
+            written = ["".join(alphabet[b] for b in s.encode()) for s in strings]
             single = set(alphabet.values())
         else:
-            texts = STRINGS + [s.decode(errors="replace") for s in INVALID]
+            texts = strings + [s.decode(errors="replace") for s in INVALID]
             for special in ("<s>", "</s>", "<unk>"):  # what follows a special token gets a space prefix
                 texts = texts + [s.replace(special, " ") for s in texts if special in s]
             written = ["\u2581" + s.replace(" ", "\u2581") for s in texts]
             single = set()
         text = "\x00".join(written)
+        llama = Llama(path, vocab_only=True, verbose=False)
+        ids = lambda data, special: llama.tokenize(data, add_bos=False, special=special)
+        case = lambda data: [ids(data, False), ids(data, True)]
         keep = [i for i, t in enumerate(tokens)
                 if t in text or t in single or types[i] in (2, 3, 6) or (types[i] == 4 and i < 151700)]
         kept = {tokens[i] for i in keep}
         pairs = [m.split(" ") for m in merges]
-        llama = Llama(path, vocab_only=True, verbose=False)
-        ids = lambda data, special: llama.tokenize(data, add_bos=False, special=special)
-        case = lambda data: [ids(data, False), ids(data, True)]
         golden = {
             "source": "llama.cpp by llama-cpp-python 0.3.36",
             "model": model, "pre": field(reader, "pre", ""), "size": len(tokens),
-            "bos": field(reader, "bos_token_id", -1), "eos": field(reader, "eos_token_id", -1),
+            "bos": -1 if bos is None else bos, "eos": -1 if eos is None else eos,
             "unknown": field(reader, "unknown_token_id", -1), "add_space_prefix": field(reader, "add_space_prefix", model == "llama"),
             "tokens": [[i, tokens[i], types[i]] + ([scores[i]] if scores else []) for i in keep],
             "merges": [" ".join(p) for p in pairs if p[0] in kept and p[1] in kept and p[0] + p[1] in kept],
             "cases": [[s, *case(s.encode())] for s in STRINGS],
-            "invalid": [[s.hex(), *case(s)] for s in INVALID],
+            "invalid": [s.hex() for s in INVALID],
+            "templates": templates,
+            "chats": [{"template": label, "messages": chat, "text": text, "ids": ids(text.encode(), True)}
+                      for label, _, chat, text in chats],
         }
         out = os.path.join(folder, f"tokenizer_{name}.json")
         with open(out, "w", encoding="utf-8") as file:

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/chat.h"
@@ -17,11 +17,14 @@ namespace patina {
 struct Sequence {
   std::vector<int32_t> ids;
   std::vector<uint8_t> supervised;
-  int64_t sample = 0;  // index in the data set: stable, for random streams
+  int64_t sample = 0;  // index among the samples read, skipped ones included: stable, for random streams
   int64_t supervised_tokens() const;
 };
 
-// What is supervised: assistant turns (and completions), all tokens, or all after a marker text.
+// What is supervised. kAssistant: assistant turns with their end markers, and completions; plain text has neither and
+// is supervised whole. kAll: every token. kAfterMarker: every token that holds text after the first occurrence of
+// `marker` in the decoded sample (special tokens in it count as their text), be it a conversation, a completion or
+// plain text.
 struct LossOn {
   enum class Kind : uint8_t { kAssistant, kAll, kAfterMarker };
   Kind kind = Kind::kAssistant;
@@ -33,24 +36,39 @@ LossOn parse_loss_on(std::string_view text);
 struct DatasetOptions {
   int64_t context_tokens = 512;  // longest sequence
   LossOn loss_on;
-  std::string chat_template;     // override, see chat_style()
+  std::string chat_template;  // override, see chat_style()
 };
 
 struct Dataset {
-  std::vector<Sequence> sequences;
-  int64_t read = 0, truncated = 0;
+  std::vector<Sequence> sequences;         // those used: each has a supervised token
+  int64_t read = 0, truncated = 0;         // samples; read = used + skipped
   std::map<std::string, int64_t> skipped;  // reason -> count
   int64_t tokens = 0, supervised_tokens = 0;
-  std::string fingerprint;                 // SHA-256 of the file's bytes
+  std::string fingerprint;  // SHA-256 of the file's bytes
 };
 
-// .txt: consecutive sequences of context_tokens (BOS first where the model wants one), the last one short; all tokens supervised.
-// .jsonl: one object a line with `messages` (role, content), `prompt` + `completion`, or `text`. A sample longer than the context loses its
-// end and counts as truncated; one without any supervised token left is skipped, with the reason counted.
-// Error(kData) naming file and line: not UTF-8, not JSON, unknown fields, empty file, nothing supervised in the whole set.
+// Reads a data set.
+//
+// .txt: one text, cut into consecutive sequences of context_tokens, the last one short. Each begins with BOS where the
+// model wants one; else the first token of each is no label. For after:MARKER the marker is looked for in the whole
+// text.
+//
+// .jsonl: one object a line, all lines of one kind; blank lines count as nothing.
+//   messages (role, content): rendered in the model's chat format.
+//   prompt + completion: BOS where the model wants one, the prompt, the completion, EOS; no chat format.
+//   text: BOS where the model wants one, then the text.
+//
+// In texts, prompts and completions what looks like a special token is text, and line ends stay as they are. A JSONL
+// sample longer than the context loses its end and counts as truncated; a sample without a supervised token (left) is
+// skipped, with the reason counted.
+//
+// Error(kData) naming file and line: not UTF-8, not JSON, unknown fields or roles, kinds mixed; naming the file:
+// another ending, nothing but white space, nothing supervised in the whole set. Error(kModel) where messages meet a
+// model without a known chat format. Error(kUsage) for a context below 2.
 Dataset load_dataset(const std::filesystem::path& path, const Tokenizer& tokenizer, const DatasetOptions& options);
 
-// Text of the supervised spans of a sequence, for --show-mask: alternating unsupervised and supervised stretches.
+// A sequence in one line a stretch, for --show-mask: `- "text"` is context, `+ "text"` is supervised. Special tokens
+// are shown.
 std::string show_mask(const Sequence& sequence, const Tokenizer& tokenizer);
 
 }  // namespace patina

@@ -86,10 +86,14 @@ Plan plan_memory(const Graph& graph, const Backend& backend, int threads) {
       if (graph.value(input).strides != graph.value(output).strides || graph.value(input).extents != graph.value(output).extents ||
           graph.maximum_bytes(root) != graph.maximum_bytes(output) || graph.value(input).offset != 0)
         continue;
-      // Another input of this node may lie in the same storage under another layout.
-      const bool shared = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId other) {
-        return other != kNoValue && other != input && plan.storage[static_cast<size_t>(other)] == root;
-      });
+      // Another input of this node may lie in the same storage, as where a residual's gradient is both acc and dy: a kernel
+      // would read what it has overwritten.
+      bool shared = false;
+      for (size_t i_other = 0; i_other < node.inputs.size(); ++i_other) {
+        const ValueId other = node.inputs[i_other];
+        shared = shared || (i_other != static_cast<size_t>(which) && other != kNoValue &&
+                            plan.storage[static_cast<size_t>(other)] == root);
+      }
       if (shared) continue;
     }
     const ValueId taken = plan.storage[static_cast<size_t>(output)];

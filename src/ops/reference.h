@@ -20,9 +20,18 @@ struct RefTensor {
 
   bool present() const { return data != nullptr || ints != nullptr; }
   S& at(int64_t i) const { return data[i * strides[0]]; }
-  S& at(int64_t i, int64_t j) const { return data[i * strides[0] + j * strides[1]]; }
-  int64_t rows() const { return shape[0]; }
-  int64_t columns() const { return shape[1]; }
+  S& at(int64_t i, int64_t j) const {
+    return shape.rank() == 1 ? data[j * strides[0]] : data[i * strides[0] + j * strides[1]];
+  }
+  // Element i of an int32 input that counts something: in [0, limit).
+  int64_t index(int64_t i, int64_t limit) const {
+    const int64_t number = ints[i * strides[0]];
+    PATINA_CHECK(number >= 0 && number < limit, "index {} of {}", number, limit);
+    return number;
+  }
+  // Where rows and columns are asked for, a vector is one row.
+  int64_t rows() const { return shape.rank() == 1 ? 1 : shape[0]; }
+  int64_t columns() const { return shape[shape.rank() - 1]; }
 };
 
 template <typename S>

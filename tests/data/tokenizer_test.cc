@@ -52,10 +52,10 @@ TEST_P(Golden, DecodingGivesTheTextBack) {
 
 TEST_P(Golden, BytesThatAreNoUtf8PassThrough) {
   for (const auto& entry : golden_["invalid"]) {
-    const std::string bytes = unhex(entry[0]);
+    const std::string bytes = unhex(entry);
     std::string expected = bytes;
     if (golden_["pre"] == "smollm") std::erase(expected, '\xff');  // its vocabulary has no token for that byte
-    EXPECT_EQ(tokenizer_->decode(tokenizer_->encode(bytes, false)), expected) << entry[0];
+    EXPECT_EQ(tokenizer_->decode(tokenizer_->encode(bytes, false)), expected) << entry;
   }
 }
 

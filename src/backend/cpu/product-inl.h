@@ -13,12 +13,12 @@
 #include <cstring>
 
 #include "backend/cpu/product.h"
+#include "backend/cpu/reduce-inl.h"
+#include "backend/cpu/reduce-inl.h"
 #include "quant/decode.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace patina::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
+namespace patina::cpu::HWY_NAMESPACE {
 
 // A tile of C is kTileRows x kTileColumns: as many accumulators as the registers hold, two or more vectors wide. 12 x 2 of 32
 // registers with AVX-512, 6 x 2 of 16 with AVX2; the portable target keeps to what a compiler can hold.
@@ -186,46 +186,33 @@ HWY_NOINLINE void tile(int64_t depth, const float* a, const float* b, float* c, 
   for (int64_t r = 0; r < rows; ++r) std::copy_n(edge + r * kTileColumns, columns, c + r * c_stride);
 }
 
-// Rows [first, last) of W against up to seven rows of x. Lane i of a partial sum takes the columns i modulo 16.
-HWY_INLINE void few_rows(int64_t m, const float* x, int64_t x_stride, const Tensor& weight, DecodeRow decode, float* y, int64_t y_stride,
-                         int64_t first, int64_t last) {
-  constexpr int64_t kStretch = 1024, kPartials = 16;
-  const hn::CappedTag<float, kPartials> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  HWY_ALIGN float decoded[kStretch];
-  const int64_t k = weight.shape[1];
+// Rows [first, last) of W against up to seven rows of x.
+HWY_INLINE void few_rows(const Tensor& x, const Tensor& weight, const Tensor& acc, const Tensor& y, DecodeRow decode, int64_t first,
+                         int64_t last) {
+  constexpr int64_t kStretch = 1024;  // values decoded at a time: 4 KB, and a multiple of 16 and of every block
+  const Floats d;
+  alignas(64) float decoded[kStretch];
+  const int64_t rows = x.shape[0], k = weight.shape[1];
   for (int64_t n = first; n < last; ++n) {
-    HWY_ALIGN float partial[kFewRows][kPartials] = {};
+    alignas(64) float partials[kFewRows][kPartials] = {};
     const std::byte* const row = weight.row(n);
     for (int64_t k0 = 0; k0 < k; k0 += kStretch) {
-      const int64_t count = std::min(kStretch, k - k0), whole = count / kPartials * kPartials;
+      const int64_t count = std::min(kStretch, k - k0);
       decode(row, k0, count, decoded);
-      for (int64_t i = 0; i < m; ++i) {
-        const float* const left = x + i * x_stride + k0;
-        for (int64_t lane = 0; lane < kPartials; lane += lanes) {
-          auto sum = hn::Load(d, partial[i] + lane);
-          for (int64_t j = lane; j < whole; j += kPartials) sum = hn::MulAdd(hn::LoadU(d, left + j), hn::LoadU(d, decoded + j), sum);
-          hn::Store(sum, d, partial[i] + lane);
-        }
-        if (whole < count) {  // the tail meets zeros, lane by lane as above
-          HWY_ALIGN float ends[2][kPartials] = {};
-          std::copy_n(left + whole, count - whole, ends[0]);
-          std::copy_n(decoded + whole, count - whole, ends[1]);
-          for (int64_t lane = 0; lane < kPartials; lane += lanes)
-            hn::Store(hn::MulAdd(hn::Load(d, ends[0] + lane), hn::Load(d, ends[1] + lane), hn::Load(d, partial[i] + lane)), d,
-                      partial[i] + lane);
-        }
+      for (int64_t i = 0; i < rows; ++i) {
+        const float* const left = x.f32() + i * x.strides[0] + k0;
+        FloatVector sums[kPartialVectors];
+        for (int64_t v = 0; v < kPartialVectors; ++v) sums[v] = hn::Load(d, partials[i] + v * kLanes);
+        add_products(count, left, decoded, sums);
+        for (int64_t v = 0; v < kPartialVectors; ++v) hn::Store(sums[v], d, partials[i] + v * kLanes);
       }
     }
-    for (int64_t i = 0; i < m; ++i) {
-      for (int64_t width = kPartials / 2; width > 0; width /= 2)
-        for (int64_t lane = 0; lane < width; ++lane) partial[i][lane] += partial[i][lane + width];
-      y[i * y_stride + n] = partial[i][0];
-    }
+    for (int64_t i = 0; i < rows; ++i)
+      y.f32()[i * y.strides[0] + n] = tree_sum(partials[i]) + (acc.present() ? acc.f32()[i * acc.strides[0] + n] : 0.0f);
   }
 }
 
-}  // namespace patina::HWY_NAMESPACE
+}  // namespace patina::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -14,7 +14,7 @@
 #include "backend/cpu/product-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace patina::HWY_NAMESPACE {
+namespace patina::cpu::HWY_NAMESPACE {
 
 void run_product(ProductJob& job, int worker) {
   const ProductShape shape{kTileRows, kTileColumns};
@@ -57,16 +57,15 @@ void run_product(ProductJob& job, int worker) {
 
 int64_t tile_columns() { return kTileColumns; }
 
-void run_few_rows(int64_t m, const float* x, int64_t x_stride, const Tensor& weight, DecodeRow decode, float* y, int64_t y_stride,
-                  int64_t first, int64_t last) {
-  few_rows(m, x, x_stride, weight, decode, y, y_stride, first, last);
+void run_few_rows(const Tensor& x, const Tensor& weight, const Tensor& acc, const Tensor& y, DecodeRow decode, int64_t first, int64_t last) {
+  few_rows(x, weight, acc, y, decode, first, last);
 }
 
-}  // namespace patina::HWY_NAMESPACE
+}  // namespace patina::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace patina {
+namespace patina::cpu {
 
 HWY_EXPORT(run_product);
 HWY_EXPORT(tile_columns);
@@ -154,17 +153,15 @@ void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightO
     pool.run_on_all([&](int worker) { run(job, worker); });
 }
 
-void few_row_product(int64_t m, const float* x, int64_t x_stride, const Tensor& weight, float* y, int64_t y_stride, ThreadPool& pool) {
-  PATINA_CHECK(m < kFewRows, "{} rows", m);
+void few_row_product(const Tensor& x, const Tensor& weight, const Tensor& acc, const Tensor& y, ThreadPool& pool) {
+  PATINA_CHECK(x.shape[0] < kFewRows && x.strides[1] == 1, "x {} strides {}", x.shape.str(), x.strides.str());
   const int64_t n = weight.shape[0];
   const int64_t tasks = std::max<int64_t>(1, std::min<int64_t>(divide_up(n, 16), 8 * pool.size()));
   const int64_t share = divide_up(n, tasks);
   const DecodeRow decode = decode_row(weight.dtype);
   const auto run = HWY_DYNAMIC_DISPATCH(run_few_rows);
-  pool.run(tasks, [&](int64_t task, int) {
-    run(m, x, x_stride, weight, decode, y, y_stride, task * share, std::min(n, (task + 1) * share));
-  });
+  pool.run(tasks, [&](int64_t task, int) { run(x, weight, acc, y, decode, task * share, std::min(n, (task + 1) * share)); });
 }
 
-}  // namespace patina
+}  // namespace patina::cpu
 #endif  // HWY_ONCE

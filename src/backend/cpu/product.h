@@ -9,7 +9,7 @@
 #include "base/threads.h"
 #include "tensor/tensor.h"
 
-namespace patina {
+namespace patina::cpu {
 
 // A [M,K]: F32, any strides. scale * A is rounded once, when packed.
 struct LeftOperand {
@@ -40,10 +40,10 @@ void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightO
 // Scratch of product() for at most these sizes: packed panels only.
 int64_t product_scratch_bytes(int64_t m, int64_t n, int64_t k, int threads);
 
-// y [M,N] = x [M,K] . W^T for M < 8, bound by reading W once: each row of W is decoded once and met by every row of x. Sums run in 16 fixed
-// partial sums, combined in a fixed tree. x rows are x_stride apart with dense columns.
-void few_row_product(int64_t m, const float* x, int64_t x_stride, const Tensor& weight, float* y, int64_t y_stride, ThreadPool& pool);
+// y [M,N] = acc + x [M,K] . W^T for M < 8, bound by reading W once: each row of W is decoded once and met by every row of x. Sums run
+// in 16 fixed partial sums, combined in a fixed tree. x has dense columns; acc is optional and may be y.
+void few_row_product(const Tensor& x, const Tensor& weight, const Tensor& acc, const Tensor& y, ThreadPool& pool);
 
 inline constexpr int64_t kFewRows = 8;  // fewer than this many rows take few_row_product where an op allows it
 
-}  // namespace patina
+}  // namespace patina::cpu

@@ -9,7 +9,7 @@
 #include "base/threads.h"
 #include "quant/decode.h"
 
-namespace patina {
+namespace patina::cpu {
 
 // Blocking. A pass covers kPassK of the contraction: one panel of A (rows x kPassK) stays in the first-level cache while the
 // chunk of B that a worker packed (kPassK x kChunkN) streams past it from the second level; all of A's panels of a pass are
@@ -51,5 +51,5 @@ inline int64_t decoded_floats(int64_t n, int64_t k) {
   return std::max(4 * round_up(std::min(k, kPassK + 256), kPad), round_up(std::min(n, kChunkN) + kPad + 256, kPad));
 }
 
-}  // namespace patina
+}  // namespace patina::cpu
 

@@ -1,0 +1,31 @@
+// What the files of this folder define: one kernel an op, and the scratch sizes of those that need some.
+#pragma once
+
+#include "backend/backend.h"
+
+namespace patina::cpu {
+
+using KernelFunction = std::remove_pointer_t<Kernel>;
+using ScratchFunction = std::remove_pointer_t<ScratchBytes>;
+
+KernelFunction add;
+KernelFunction cache_append;
+KernelFunction embedding;
+KernelFunction frozen_linear;
+KernelFunction gather_rows;
+KernelFunction head_loss;
+KernelFunction matmul;
+KernelFunction pad_columns;
+KernelFunction rms_norm;
+KernelFunction rms_norm_grad;
+KernelFunction rope;
+KernelFunction scale_by;
+KernelFunction scatter_rows;
+KernelFunction swiglu;
+KernelFunction swiglu_grad;
+
+ScratchFunction frozen_linear_scratch;
+ScratchFunction head_loss_scratch;
+ScratchFunction matmul_scratch;
+
+}  // namespace patina::cpu

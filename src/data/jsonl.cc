@@ -1,0 +1,79 @@
+#include "data/jsonl.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/error.h"
+#include "data/text_file.h"
+
+namespace patina {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::array<std::string_view, std::variant_size_v<JsonlSample>> kFields = {"text", "completion, prompt",
+                                                                                    "messages"};
+constexpr std::string_view kMessageFields = "content, role";
+constexpr size_t kShownBytes = 120;  // of what an error quotes from the file
+
+Json parse_json(std::string_view line, std::string_view where) {
+  try {
+    return Json::parse(line);
+  } catch (const Json::parse_error& error) {
+    fail(Error::Kind::kData, "{}: not valid JSON at byte {} of the line; a .jsonl file holds one JSON object a line",
+         where, error.byte);
+  } catch (const Json::out_of_range&) {
+    fail(Error::Kind::kData, "{}: a number is too large; a .jsonl file holds one JSON object a line, of texts", where);
+  }
+}
+
+// The names of an object's fields, sorted and joined.
+std::string fields_of(const Json& object, std::string_view what, std::string_view where) {
+  if (!object.is_object())
+    fail(Error::Kind::kData, "{}: expected {} to be a JSON object, found {}", where, what, object.type_name());
+  std::string fields;
+  for (const auto& [name, value] : object.items()) fields.append(fields.empty() ? "" : ", ").append(name);
+  return fields;
+}
+
+std::string text_field(const Json& object, const char* name, std::string_view where) {
+  const Json& value = object.at(name);
+  if (!value.is_string())
+    fail(Error::Kind::kData, "{}: expected the field {} to be a text, found {}", where, name, value.type_name());
+  return value.get<std::string>();
+}
+
+std::vector<ChatMessage> messages_field(const Json& object, std::string_view where) {
+  const Json& array = object.at("messages");
+  if (!array.is_array() || array.empty())
+    fail(Error::Kind::kData, "{}: expected the field messages to be an array of messages, found {}", where,
+         array.is_array() ? "an empty array" : array.type_name());
+  std::vector<ChatMessage> messages;
+  for (const Json& message : array) {
+    const std::string fields = fields_of(message, "a message", where);
+    if (fields != kMessageFields)
+      fail(Error::Kind::kData, "{}: expected a message to have the fields {}, found {}; remove other fields", where,
+           kMessageFields, quoted(std::string_view(fields).substr(0, kShownBytes)));
+    messages.push_back({text_field(message, "role", where), text_field(message, "content", where)});
+  }
+  return messages;
+}
+
+}  // namespace
+
+std::string_view jsonl_fields(size_t kind) { return kFields.at(kind); }
+
+JsonlSample parse_jsonl_line(std::string_view line, std::string_view where) {
+  const Json object = parse_json(line, where);
+  const std::string fields = fields_of(object, "the line", where);
+  if (fields == kFields[0]) return text_field(object, "text", where);
+  if (fields == kFields[1])
+    return Completion{text_field(object, "prompt", where), text_field(object, "completion", where)};
+  if (fields == kFields[2]) return messages_field(object, where);
+  fail(Error::Kind::kData,
+       "{}: expected the fields messages, or prompt and completion, or text, found {}; remove other fields", where,
+       quoted(std::string_view(fields).substr(0, kShownBytes)));
+}
+
+}  // namespace patina

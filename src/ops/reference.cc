@@ -1,0 +1,55 @@
+#include "ops/reference.h"
+
+#include "ops/cache_append_ref.h"
+#include "ops/elementwise_ref.h"
+#include "ops/embedding_ref.h"
+#include "ops/frozen_linear_ref.h"
+#include "ops/head_loss_ref.h"
+#include "ops/matmul_ref.h"
+#include "ops/rms_norm_ref.h"
+#include "ops/rope_ref.h"
+
+namespace patina {
+
+namespace {
+
+template <typename S>
+struct Row {
+  std::string_view op;
+  ReferenceKernel<S> run;
+};
+
+template <typename S>
+constexpr Row<S> kTable[] = {
+    {"add", reference::add<S>},
+    {"cache_append", reference::cache_append<S>},
+    {"embedding", reference::embedding<S>},
+    {"frozen_linear", reference::frozen_linear<S>},
+    {"gather_rows", reference::gather_rows<S>},
+    {"head_loss", reference::head_loss<S>},
+    {"matmul", reference::matmul<S>},
+    {"pad_columns", reference::pad_columns<S>},
+    {"rms_norm", reference::rms_norm<S>},
+    {"rms_norm_grad", reference::rms_norm_grad<S>},
+    {"rope", reference::rope<S>},
+    {"scale_by", reference::scale_by<S>},
+    {"scatter_rows", reference::scatter_rows<S>},
+    {"swiglu", reference::swiglu<S>},
+    {"swiglu_grad", reference::swiglu_grad<S>},
+};
+
+}  // namespace
+
+template <typename S>
+ReferenceKernel<S> reference_kernel(std::string_view op) {
+  for (const Row<S>& row : kTable<S>)
+    if (row.op == op) return row.run;
+  PATINA_CHECK(false, "op {} has no reference", op);
+  return nullptr;
+}
+
+template ReferenceKernel<float> reference_kernel<float>(std::string_view);
+template ReferenceKernel<double> reference_kernel<double>(std::string_view);
+template ReferenceKernel<std::complex<double>> reference_kernel<std::complex<double>>(std::string_view);
+
+}  // namespace patina

@@ -1,0 +1,94 @@
+#include "train/loss_runner.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace patina {
+
+namespace {
+
+bool all_finite(const Tensor& tensor) {
+  if (tensor.dtype != DType::kF32) return true;
+  const int64_t columns = tensor.shape.rank() == 2 ? tensor.shape[1] : 1;
+  for (int64_t r = 0; r < tensor.shape[0]; ++r)
+    for (int64_t c = 0; c < columns; ++c) {
+      const uint32_t bits = std::bit_cast<uint32_t>(tensor.f32()[r * tensor.strides[0] + (tensor.shape.rank() == 2 ? c * tensor.strides[1] : 0)]);
+      if ((bits & 0x7f800000u) == 0x7f800000u) return false;
+    }
+  return true;
+}
+
+void* address(const std::vector<int32_t>& ints) { return const_cast<int32_t*>(ints.data()); }
+
+}  // namespace
+
+LossRunner::LossRunner(const DecoderModel& model, Adapter* adapter, const LossLimits& limits, bool with_gradient, const Backend& backend,
+                       ThreadPool& pool)
+    : graph_(build_loss_graph(model, adapter, limits, with_gradient)), executor_(std::make_unique<Executor>(graph_->graph, backend, pool)) {}
+
+std::vector<int64_t> LossRunner::bind(const MicroBatch& batch, float gradient_scale) {
+  executor_->bind(graph_->tokens, address(batch.tokens));
+  executor_->bind(graph_->positions, address(batch.positions));
+  executor_->bind(graph_->offsets, address(batch.offsets));
+  executor_->bind(graph_->first, address(batch.first));
+  executor_->bind(graph_->rows, address(batch.rows));
+  executor_->bind(graph_->labels, address(batch.labels));
+  seed_ = gradient_scale;
+  if (graph_->gradients.seed != kNoValue) executor_->bind(graph_->gradients.seed, &seed_);
+  const auto size = [](const std::vector<int32_t>& ints) { return static_cast<int64_t>(ints.size()); };
+  return {size(batch.tokens), size(batch.offsets), size(batch.first), size(batch.rows)};
+}
+
+double LossRunner::run(const MicroBatch& batch, float gradient_scale) {
+  if (batch.rows.empty()) return 0.0;
+  executor_->run(bind(batch, gradient_scale));
+  return static_cast<double>(executor_->tensor(graph_->loss).f32()[0]);
+}
+
+std::string LossRunner::find_non_finite(const MicroBatch& batch, float gradient_scale) {
+  std::string found;
+  if (batch.rows.empty()) return found;
+  executor_->run(bind(batch, gradient_scale), [&](const Node& node, std::span<const Tensor> outputs) {
+    if (!found.empty()) return;
+    for (const Tensor& output : outputs)
+      if (!all_finite(output)) found = fmt::format("{} at {}", node.op->name(), node.label);
+  });
+  return found;
+}
+
+LossLimits loss_limits(std::span<const Sequence> sequences, int64_t micro_tokens) {
+  // Counted as fill() lays them out: the last token of a sequence is only a label.
+  std::vector<int64_t> lengths;
+  for (const Sequence& sequence : sequences)
+    if (const int64_t length = static_cast<int64_t>(sequence.ids.size()) - 1; length > 0) lengths.push_back(length);
+  std::sort(lengths.begin(), lengths.end());
+  LossLimits limits{1, 1, 1};
+  if (lengths.empty()) return limits;
+  limits.positions = lengths.back();
+  const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  limits.tokens = std::max(limits.positions, std::min(total, micro_tokens));
+  int64_t tokens = 0, count = 0;
+  while (count < static_cast<int64_t>(lengths.size()) && tokens + lengths[static_cast<size_t>(count)] + 1 <= micro_tokens)
+    tokens += lengths[static_cast<size_t>(count++)] + 1;
+  limits.sequences = std::max<int64_t>(1, count);
+  return limits;
+}
+
+Evaluation evaluate(const DecoderModel& model, Adapter* adapter, std::span<const Sequence> sequences, int64_t micro_tokens,
+                    const Backend& backend, ThreadPool& pool) {
+  LossRunner runner(model, adapter, loss_limits(sequences, micro_tokens), false, backend, pool);
+  std::vector<size_t> order(sequences.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  Evaluation result;
+  MicroBatch batch;
+  for (const std::vector<size_t>& which : cut_step(sequences, order, micro_tokens)) {
+    fill(batch, sequences, which);
+    result.loss_sum += runner.run(batch, 0.0f);
+    result.supervised_tokens += static_cast<int64_t>(batch.rows.size());
+    for (const size_t index : which) result.tokens += static_cast<int64_t>(sequences[index].ids.size());
+  }
+  return result;
+}
+
+}  // namespace patina

@@ -1,0 +1,85 @@
+#include "formats/names.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace patina {
+namespace {
+
+constexpr Site kAllSites[] = {Site::kQ,    Site::kK,  Site::kV,    Site::kO,
+                              Site::kGate, Site::kUp, Site::kDown, Site::kLmHead};
+
+TEST(Names, Aliases) {
+  for (const std::string_view alias : {"q", "attn_q", "q_proj"}) EXPECT_EQ(site_from_alias(alias), Site::kQ);
+  for (const std::string_view alias : {"o", "attn_output", "o_proj"}) EXPECT_EQ(site_from_alias(alias), Site::kO);
+  for (const std::string_view alias : {"down", "ffn_down", "down_proj"}) EXPECT_EQ(site_from_alias(alias), Site::kDown);
+  for (const std::string_view alias : {"lm_head", "output"}) EXPECT_EQ(site_from_alias(alias), Site::kLmHead);
+  for (const std::string_view alias : {"attn_q_norm", "attn", "", "Q", "q ", "proj", "put", "attn_output_norm"}) {
+    EXPECT_EQ(site_from_alias(alias), std::nullopt) << alias;
+  }
+}
+
+TEST(Names, Spelling) {
+  EXPECT_EQ(gguf_tensor_name(Site::kQ, 3), "blk.3.attn_q.weight");
+  EXPECT_EQ(gguf_tensor_name(Site::kO, 0), "blk.0.attn_output.weight");
+  EXPECT_EQ(gguf_tensor_name(Site::kUp, 12), "blk.12.ffn_up.weight");
+  EXPECT_EQ(gguf_tensor_name(Site::kLmHead, kNoLayer), "output.weight");
+  EXPECT_EQ(hf_module_path(Site::kV, 3), "model.layers.3.self_attn.v_proj");
+  EXPECT_EQ(hf_module_path(Site::kGate, 10), "model.layers.10.mlp.gate_proj");
+  EXPECT_EQ(hf_module_path(Site::kLmHead, kNoLayer), "lm_head");
+  EXPECT_THROW(gguf_tensor_name(Site::kLmHead, 0), InternalError);
+  EXPECT_THROW(hf_module_path(Site::kQ, kNoLayer), InternalError);
+}
+
+TEST(Names, ParsesWhatItSpells) {
+  for (const Site site : kAllSites) {
+    for (const int layer : {0, 7, 123}) {
+      const SitePlace place{site, site == Site::kLmHead ? kNoLayer : layer};
+      EXPECT_EQ(parse_gguf_tensor_name(gguf_tensor_name(place.site, place.layer)), place);
+      EXPECT_EQ(parse_hf_module_path(hf_module_path(place.site, place.layer)), place);
+      EXPECT_EQ(parse_hf_module_path("base_model.model." + hf_module_path(place.site, place.layer)), place);
+      EXPECT_EQ(site_from_alias(site_name(site)), site);
+    }
+  }
+}
+
+TEST(Names, MatchesWholeComponents) {
+  for (const std::string_view name :
+       {"blk.3.attn_q_norm.weight", "blk.3.attn_q.bias", "blk.3.attn_q", "blk.3.output.weight", "attn_output.weight",
+        "blk.attn_q.weight", "blk.-1.attn_q.weight", "blk.03.attn_q.weight", "blk.3x.attn_q.weight",
+        "blk.99999999999.attn_q.weight", "xblk.3.attn_q.weight", "output_norm.weight", "token_embd.weight", "",
+        ".weight", "blk.3.weight", "blk..attn_q.weight"}) {
+    EXPECT_EQ(parse_gguf_tensor_name(name), std::nullopt) << name;
+  }
+  for (const std::string_view path :
+       {"model.layers.3.self_attn.q_proj.weight", "model.layers.3.self_attn.q_norm", "model.layers.3.mlp.q_proj",
+        "model.layers.3.self_attn.gate_proj", "model.layers.3.q_proj", "layers.3.self_attn.q_proj", "model.lm_head",
+        "model.layers.+3.self_attn.q_proj", "model.layers.3.self_attnq_proj", "model.layers.3.lm_head", "",
+        "lm_head.x"}) {
+    EXPECT_EQ(parse_hf_module_path(path), std::nullopt) << path;
+  }
+}
+
+TEST(Names, Lists) {
+  using Sites = std::vector<Site>;
+  EXPECT_EQ(parse_sites("all"), Sites(std::begin(kAllSites), std::end(kAllSites) - 1));
+  EXPECT_EQ(parse_sites("attn"), (Sites{Site::kQ, Site::kK, Site::kV, Site::kO}));
+  EXPECT_EQ(parse_sites("mlp"), (Sites{Site::kGate, Site::kUp, Site::kDown}));
+  EXPECT_EQ(parse_sites("v_proj, q,attn_q"), (Sites{Site::kQ, Site::kV}));
+  EXPECT_EQ(parse_sites("lm_head,all"), Sites(std::begin(kAllSites), std::end(kAllSites)));
+  for (const std::string_view list : {"", "q,", ",q", "q,,v", "q;v", "attn_q_norm", "ALL"}) {
+    EXPECT_THROW(parse_sites(list), Error) << list;
+  }
+  try {
+    parse_sites("q,query");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), Error::Kind::kUsage);
+    EXPECT_PRED_FORMAT2(testing::IsSubstring, "\"query\"", error.what());
+    EXPECT_PRED_FORMAT2(testing::IsSubstring, "all, attn, mlp, q, k, v, o, gate, up, down, lm_head", error.what());
+  }
+}
+
+}  // namespace
+}  // namespace patina
