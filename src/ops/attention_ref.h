@@ -10,7 +10,7 @@
 #include "ops/attention.h"
 #include "ops/reference.h"
 
-namespace patina {
+namespace patina::reference {
 
 inline bool attention_sees(const AttentionSpec& spec, int64_t position, int64_t key) {
   if (spec.mask == AttentionSpec::Mask::kCausal) return key <= position;
@@ -19,9 +19,9 @@ inline bool attention_sees(const AttentionSpec& spec, int64_t position, int64_t 
 
 // Scores of one query row against the keys [begin, end) of its sequence: scale * q . k, masked keys left out of `keys`.
 template <typename S>
-void attention_scores_ref(const AttentionSpec& spec, const RefTensor<S>& q, const RefTensor<S>& k, int64_t row,
-                          int64_t head, int64_t begin, int64_t end, int64_t position, std::vector<int64_t>& keys,
-                          std::vector<S>& scores) {
+void attention_scores(const AttentionSpec& spec, const RefTensor<S>& q, const RefTensor<S>& k, int64_t row,
+                      int64_t head, int64_t begin, int64_t end, int64_t position, std::vector<int64_t>& keys,
+                      std::vector<S>& scores) {
   keys.clear();
   scores.clear();
   const int64_t kv_head = head / (spec.heads / spec.kv_heads), width = spec.width;
@@ -35,7 +35,7 @@ void attention_scores_ref(const AttentionSpec& spec, const RefTensor<S>& q, cons
 }
 
 template <typename S>
-void attention_ref(const Op& op, std::span<const RefTensor<S>> in, std::span<const RefTensor<S>> out) {
+void attention(const Op& op, std::span<const RefTensor<S>> in, std::span<const RefTensor<S>> out) {
   const AttentionSpec& spec = static_cast<const Attention&>(op).spec;
   const RefTensor<S>&q = in[0], &k = in[1], &v = in[2], &o = out[0], &lse = out[1];
   const int32_t *q_offsets = in[3].ints, *kv_offsets = in[4].ints, *first = in[5].ints;
@@ -46,8 +46,8 @@ void attention_ref(const Op& op, std::span<const RefTensor<S>> in, std::span<con
     for (int64_t row = q_offsets[b]; row < q_offsets[b + 1]; ++row)
       for (int64_t head = 0; head < spec.heads; ++head) {
         const int64_t kv_head = head / (spec.heads / spec.kv_heads);
-        attention_scores_ref(spec, q, k, row, head, kv_offsets[b], kv_offsets[b + 1], first[b] + row - q_offsets[b],
-                             keys, p);
+        attention_scores(spec, q, k, row, head, kv_offsets[b], kv_offsets[b + 1], first[b] + row - q_offsets[b], keys,
+                         p);
         for (int64_t c = 0; c < width; ++c) o.at(row, head * width + c) = S(0);
         lse.at(row, head) = S(-std::numeric_limits<double>::infinity());
         if (keys.empty()) continue;
@@ -62,7 +62,7 @@ void attention_ref(const Op& op, std::span<const RefTensor<S>> in, std::span<con
 }
 
 template <typename S>
-void attention_grad_ref(const Op& op, std::span<const RefTensor<S>> in, std::span<const RefTensor<S>> out) {
+void attention_grad(const Op& op, std::span<const RefTensor<S>> in, std::span<const RefTensor<S>> out) {
   const AttentionSpec& spec = static_cast<const AttentionGrad&>(op).spec;
   const RefTensor<S>&q = in[0], &k = in[1], &v = in[2], &o = in[6], &lse = in[7], &dy = in[8];
   const int32_t *q_offsets = in[3].ints, *kv_offsets = in[4].ints, *first = in[5].ints;
@@ -76,8 +76,8 @@ void attention_grad_ref(const Op& op, std::span<const RefTensor<S>> in, std::spa
     for (int64_t row = q_offsets[b]; row < q_offsets[b + 1]; ++row)
       for (int64_t head = 0; head < spec.heads; ++head) {
         const int64_t column = head * width, kv_column = head / (spec.heads / spec.kv_heads) * width;
-        attention_scores_ref(spec, q, k, row, head, kv_offsets[b], kv_offsets[b + 1], first[b] + row - q_offsets[b],
-                             keys, scores);
+        attention_scores(spec, q, k, row, head, kv_offsets[b], kv_offsets[b + 1], first[b] + row - q_offsets[b], keys,
+                         scores);
         S delta(0);
         for (int64_t c = 0; c < width; ++c) delta += dy.at(row, column + c) * o.at(row, column + c);
         for (size_t j = 0; j < keys.size(); ++j) {
@@ -94,4 +94,4 @@ void attention_grad_ref(const Op& op, std::span<const RefTensor<S>> in, std::spa
       }
 }
 
-}  // namespace patina
+}  // namespace patina::reference

@@ -1,5 +1,3 @@
-#include "backend/cpu/attention.h"
-
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -9,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "backend/cpu/kernels.h"
 #include "base/philox.h"
 #include "ops/attention_ref.h"
 #include "support/targets.h"
@@ -155,10 +154,10 @@ void run_kernels(const Case& c, Buffers& run, int threads, bool backward = true)
   std::vector<Tensor> in{run.q.tensor(),    run.k.tensor(),     run.v.tensor(),
                          ints(c.q_offsets), ints(c.kv_offsets), ints(c.first)};
   const std::vector<Tensor> out{run.o.tensor(), run.lse.tensor()};
-  call(Attention(c.spec()), attention, attention_scratch_bytes, in, out);
+  call(Attention(c.spec()), cpu::attention, cpu::attention_scratch_bytes, in, out);
   if (!backward) return;
   in.insert(in.end(), {out[0], out[1], run.dy.tensor()});
-  call(AttentionGrad(c.spec()), attention_grad, attention_grad_scratch_bytes, in,
+  call(AttentionGrad(c.spec()), cpu::attention_grad, cpu::attention_grad_scratch_bytes, in,
        std::vector<Tensor>{run.dq.tensor(), run.dk.tensor(), run.dv.tensor()});
 }
 
@@ -179,11 +178,11 @@ struct Reference {
     std::vector<RefTensor<S>> in{q.tensor(),         k.tensor(),          v.tensor(),
                                  index(c.q_offsets), index(c.kv_offsets), index(c.first)};
     const std::vector<RefTensor<S>> out{o.tensor(), lse.tensor()};
-    attention_ref<S>(Attention(c.spec()), in, out);
+    reference::attention<S>(Attention(c.spec()), in, out);
     if (!backward) return;
     in.insert(in.end(), {out[0], out[1], dy.tensor()});
-    attention_grad_ref<S>(AttentionGrad(c.spec()), in,
-                          std::vector<RefTensor<S>>{dq.tensor(), dk.tensor(), dv.tensor()});
+    reference::attention_grad<S>(AttentionGrad(c.spec()), in,
+                                 std::vector<RefTensor<S>>{dq.tensor(), dk.tensor(), dv.tensor()});
   }
   static RefTensor<S> index(const std::vector<int32_t>& values) {
     return {nullptr, values.data(), {std::ssize(values)}, {1}};

@@ -1,13 +1,19 @@
-// How attention is cut into tasks: tiles of rows that never cross a sequence, and which keys each query sees.
+// Attention on the CPU. Forward: by tiles of queries with a running softmax. Backward makes the probabilities again
+// from lse, once for dq (tiles of queries) and once for dk and dv (tiles of keys), so that no task adds to another's
+// output. In the forward op a sequence of fewer than kFewQueries queries (generation) takes a path of direct inner
+// products, so its bits differ from those of the same query in a longer sequence.
+//
+// Here: how it is cut into tasks: tiles of rows that never cross a sequence, and which keys each query sees.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <span>
 
+#include "backend/cpu/rows.h"
 #include "ops/attention.h"
 
-namespace patina {
+namespace patina::cpu {
 
 // Rows of the operand that lies along vector lanes, and of the one that is walked over. 64 lanes are four AVX-512
 // vectors, the width of the register block.
@@ -100,14 +106,11 @@ class AttentionSequences {
   std::span<const int32_t> q_offsets_, kv_offsets_, first_;
 };
 
-// F32 rows whose columns are dense.
-struct Rows {
-  explicit Rows(const Tensor& tensor) : data(tensor.f32()), stride(tensor.strides[0]) {
-    PATINA_CHECK(tensor.shape.rank() == 2 && (tensor.strides[1] == 1 || tensor.shape[1] == 1), "columns must be dense");
-  }
-  float* at(int64_t row, int64_t column) const { return data + row * stride + column; }
-  float* data;
-  int64_t stride;
+struct AttentionRows {
+  Rows q, k, v, o, lse;
+};
+struct AttentionGradRows : AttentionRows {
+  Rows dy, dq, dk, dv;
 };
 
-}  // namespace patina
+}  // namespace patina::cpu

@@ -11,13 +11,15 @@
 
 #include <hwy/highway.h>
 
-#include "backend/cpu/attention_math-inl.h"
 #include "backend/cpu/attention_tasks.h"
+#include "backend/cpu/row-inl.h"
+#include "backend/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace patina::HWY_NAMESPACE {
+namespace patina::cpu::HWY_NAMESPACE {
 
-namespace hn = hwy::HWY_NAMESPACE;
+using Ints = hn::Rebind<int32_t, Floats>;
+using IntVector = hn::Vec<Ints>;
 
 // Lanes are worked on in whole groups of 16, the same on every instruction set.
 inline int64_t used_lanes(int64_t rows) { return (rows + 15) / 16 * 16; }
@@ -31,8 +33,7 @@ enum class Walk {
 template <Walk kWalk, int M, int N>
 HWY_INLINE void product_block(const float* HWY_RESTRICT a, int64_t stride, const float* HWY_RESTRICT b, int64_t depth,
                               float* HWY_RESTRICT out) {
-  constexpr FloatTag d;
-  constexpr int64_t kLanes = hn::MaxLanes(d);
+  constexpr Floats d;
   FloatVector sum[M][N];
 #pragma GCC unroll 8
   for (int m = 0; m < M; ++m)
@@ -58,8 +59,7 @@ HWY_INLINE void product_block(const float* HWY_RESTRICT a, int64_t stride, const
 
 template <Walk kWalk, int M>
 HWY_INLINE void product_rows(const float* a, int64_t stride, const float* b, int64_t depth, int64_t lanes, float* out) {
-  constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
-  constexpr int kVectors = HWY_MAX_BYTES >= 64 && kLanes == 16 ? 4 : 2;  // registers: 32 of AVX-512, 16 of the others
+  constexpr int kVectors = kLanes == 16 ? 4 : 2;  // registers: 32 of AVX-512, 16 of the others
   int64_t n = 0;
   for (; n + kVectors * kLanes <= lanes; n += kVectors * kLanes)
     product_block<kWalk, M, kVectors>(a, stride, b + n, depth, out + n);
@@ -79,27 +79,47 @@ void product(const float* a, int64_t stride, const float* b, int64_t rows, int64
   for (; m < rows; ++m) product_rows<kWalk, 1>(a + m * step, stride, b, depth, lanes, out + m * kLaneRows);
 }
 
+#if HWY_TARGET != HWY_SCALAR
+using Quads = hn::CappedTag<float, 4>;
+using QuadVector = hn::Vec<Quads>;
+
+// Row i of four becomes column i.
+HWY_INLINE void transpose(QuadVector (&rows)[4]) {
+  constexpr Quads d;
+  constexpr hn::Repartition<double, Quads> pairs;
+  const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, rows[0], rows[1]));
+  const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, rows[2], rows[3]));
+  const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, rows[0], rows[1]));
+  const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, rows[2], rows[3]));
+  rows[0] = hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23));
+  rows[1] = hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23));
+  rows[2] = hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23));
+  rows[3] = hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23));
+}
+
+// Adds the upper half of the lanes to the lower one until four are left.
+template <class D>
+HWY_INLINE QuadVector fold_to_quad(D d, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(d) == 4) {
+    return v;
+  } else {
+    const hn::Half<D> half;
+    return fold_to_quad(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+#endif
+
 // tile[c][i] = scale * x[i][c]; lanes from `rows` to the next group of 16 are zeroed.
 inline void pack_transposed(const float* x, int64_t stride, int64_t rows, int64_t width, float scale, float* tile) {
   int64_t i = 0, c = 0;
 #if HWY_TARGET != HWY_SCALAR
-  constexpr hn::CappedTag<float, 4> d;
-  constexpr hn::Repartition<double, decltype(d)> pairs;
-  const auto factor = hn::Set(d, scale);
+  constexpr Quads d;
   for (; i + 4 <= rows; i += 4)
     for (c = 0; c + 4 <= width; c += 4) {
-      const float* from = x + i * stride + c;
-      const auto r0 = hn::LoadU(d, from), r1 = hn::LoadU(d, from + stride), r2 = hn::LoadU(d, from + 2 * stride),
-                 r3 = hn::LoadU(d, from + 3 * stride);
-      const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
-      const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
-      const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
-      const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
-      float* to = tile + c * kLaneRows + i;
-      hn::StoreU(hn::Mul(factor, hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23))), d, to);
-      hn::StoreU(hn::Mul(factor, hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23))), d, to + kLaneRows);
-      hn::StoreU(hn::Mul(factor, hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23))), d, to + 2 * kLaneRows);
-      hn::StoreU(hn::Mul(factor, hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23))), d, to + 3 * kLaneRows);
+      QuadVector four[4];
+      for (int64_t r = 0; r < 4; ++r) four[r] = hn::Mul(hn::Set(d, scale), hn::LoadU(d, x + (i + r) * stride + c));
+      transpose(four);
+      for (int64_t r = 0; r < 4; ++r) hn::StoreU(four[r], d, tile + (c + r) * kLaneRows + i);
     }
 #endif
   for (int64_t row = 0; row < rows; ++row)
@@ -114,26 +134,15 @@ inline void unpack_transposed(const float* tile, const float* factor, int64_t ro
                               int64_t stride) {
   int64_t i = 0, c = 0;
 #if HWY_TARGET != HWY_SCALAR
-  constexpr hn::CappedTag<float, 4> d;
-  constexpr hn::Repartition<double, decltype(d)> pairs;
-  for (; i + 4 <= rows; i += 4) {
-    const auto factors = hn::LoadU(d, factor + i);
+  constexpr Quads d;
+  for (; i + 4 <= rows; i += 4)
     for (c = 0; c + 4 <= width; c += 4) {
-      const float* from = tile + c * kLaneRows + i;
-      const auto r0 = hn::Mul(factors, hn::LoadU(d, from)), r1 = hn::Mul(factors, hn::LoadU(d, from + kLaneRows)),
-                 r2 = hn::Mul(factors, hn::LoadU(d, from + 2 * kLaneRows)),
-                 r3 = hn::Mul(factors, hn::LoadU(d, from + 3 * kLaneRows));
-      const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
-      const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
-      const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
-      const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
-      float* to = x + i * stride + c;
-      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)), d, to);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, to + stride);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d, to + 2 * stride);
-      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d, to + 3 * stride);
+      QuadVector four[4];
+      for (int64_t r = 0; r < 4; ++r)
+        four[r] = hn::Mul(hn::LoadU(d, factor + i), hn::LoadU(d, tile + (c + r) * kLaneRows + i));
+      transpose(four);
+      for (int64_t r = 0; r < 4; ++r) hn::StoreU(four[r], d, x + (i + r) * stride + c);
     }
-  }
 #endif
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t column = row < i ? c : 0; column < width; ++column)
@@ -153,17 +162,17 @@ struct LaneKeys {
     any = {begin[0], end[count - 1]};
   }
   bool all_see(const Range& keys) const { return all.begin <= keys.begin && keys.end <= all.end; }
-  hn::Mask<FloatTag> see(int64_t lane, int64_t key) const {
-    constexpr IntTag d;
+  hn::Mask<Floats> see(int64_t lane, int64_t key) const {
+    constexpr Ints d;
     const IntVector keys = hn::Set(d, static_cast<int32_t>(key));
     return hn::RebindMask(
-        FloatTag(), hn::And(hn::Not(hn::Lt(keys, hn::LoadU(d, begin + lane))), hn::Lt(keys, hn::LoadU(d, end + lane))));
+        Floats(), hn::And(hn::Not(hn::Lt(keys, hn::LoadU(d, begin + lane))), hn::Lt(keys, hn::LoadU(d, end + lane))));
   }
   int32_t begin[kLaneRows], end[kLaneRows];
   Range all, any;
 };
 
-}  // namespace patina::HWY_NAMESPACE
+}  // namespace patina::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -22,7 +22,6 @@ namespace patina::cpu::HWY_NAMESPACE {
 
 // A tile of C is kTileRows x kTileColumns: as many accumulators as the registers hold, two or more vectors wide. 12 x 2 of 32
 // registers with AVX-512, 6 x 2 of 16 with AVX2; the portable target keeps to what a compiler can hold.
-constexpr hn::ScalableTag<float> kFloats;
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
 constexpr int kTileRows = 4, kTileVectors = HWY_TARGET == HWY_SCALAR ? 4 : 1;
 #elif HWY_TARGET <= HWY_AVX3
@@ -30,7 +29,7 @@ constexpr int kTileRows = 12, kTileVectors = 2;
 #else
 constexpr int kTileRows = 6, kTileVectors = 2;
 #endif
-constexpr int64_t kTileColumns = kTileVectors * static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
+constexpr int64_t kTileColumns = kTileVectors * kLanes;
 
 struct ProductShape {
   int64_t rows, columns;
@@ -140,9 +139,8 @@ HWY_INLINE void pack_right(const RightOperand& b, DecodeRow decode, int64_t k0, 
 
 template <bool kLoad>
 HWY_INLINE void full_tile(int64_t depth, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, float* HWY_RESTRICT c, int64_t c_stride) {
-  const auto d = kFloats;
-  using V = hn::Vec<decltype(d)>;
-  constexpr int64_t kLanes = kTileColumns / kTileVectors;
+  const Floats d;
+  using V = FloatVector;
   V sum[kTileRows][kTileVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r)
