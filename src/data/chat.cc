@@ -1,6 +1,7 @@
 #include "data/chat.h"
 
 #include "base/error.h"
+#include "data/text_file.h"
 
 namespace patina {
 namespace {
@@ -62,8 +63,8 @@ void check_roles(const std::vector<ChatMessage>& messages, ChatFormat format) {
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string& role = messages[i].role;
     if (role != "system" && role != "user" && role != "assistant")
-      fail(Error::Kind::kData, "message {} has the unknown role '{}'; known are system, user and assistant", i + 1,
-           role);
+      fail(Error::Kind::kData, "message {} has the unknown role {}; known are system, user and assistant", i + 1,
+           json_quoted(std::string_view(role).substr(0, 40)));
   }
   if (format != ChatFormat::kMistral) return;
   const size_t first = messages[0].role == "system" ? 1 : 0;

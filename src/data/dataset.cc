@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "base/error.h"
 #include "data/jsonl.h"
@@ -176,7 +177,7 @@ void Loader::choose_labels(Sequence* sequence) const {
 std::string Loader::why_unsupervised(const Sequence& sequence) const {
   if (sequence.ids.size() < 2) return "fewer than two tokens";
   if (options_.loss_on.kind == LossOn::Kind::kAfterMarker)
-    return fmt::format("no text after the marker {}", quoted(options_.loss_on.marker));
+    return fmt::format("no text after the marker {}", json_quoted(options_.loss_on.marker));
   return "no answer";
 }
 
@@ -214,7 +215,7 @@ LossOn parse_loss_on(std::string_view text) {
   if (text == "all") return {LossOn::Kind::kAll, {}};
   if (text.starts_with(kAfter) && text.size() > kAfter.size())
     return {LossOn::Kind::kAfterMarker, std::string(text.substr(kAfter.size()))};
-  fail(Error::Kind::kUsage, "--loss-on: expected assistant, all or after:MARKER, found {}", quoted(text));
+  fail(Error::Kind::kUsage, "--loss-on: expected assistant, all or after:MARKER, found {}", json_quoted(text));
 }
 
 Dataset load_dataset(const std::filesystem::path& path, const Tokenizer& tokenizer, const DatasetOptions& options) {
@@ -227,7 +228,7 @@ std::string show_mask(const Sequence& sequence, const Tokenizer& tokenizer) {
     std::string text;
     for (; end < sequence.ids.size() && sequence.supervised[end] == sequence.supervised[begin]; ++end)
       text += tokenizer.piece(sequence.ids[end], /*show_special=*/true);
-    shown += fmt::format("{} {}\n", sequence.supervised[begin] ? '+' : '-', quoted(text));
+    shown += fmt::format("{} {}\n", sequence.supervised[begin] ? '+' : '-', json_quoted(text));
   }
   return shown;
 }

@@ -54,7 +54,7 @@ std::vector<ChatMessage> messages_field(const Json& object, std::string_view whe
     const std::string fields = fields_of(message, "a message", where);
     if (fields != kMessageFields)
       fail(Error::Kind::kData, "{}: expected a message to have the fields {}, found {}; remove other fields", where,
-           kMessageFields, quoted(std::string_view(fields).substr(0, kShownBytes)));
+           kMessageFields, json_quoted(std::string_view(fields).substr(0, kShownBytes)));
     messages.push_back({text_field(message, "role", where), text_field(message, "content", where)});
   }
   return messages;
@@ -73,7 +73,7 @@ JsonlSample parse_jsonl_line(std::string_view line, std::string_view where) {
   if (fields == kFields[2]) return messages_field(object, where);
   fail(Error::Kind::kData,
        "{}: expected the fields messages, or prompt and completion, or text, found {}; remove other fields", where,
-       quoted(std::string_view(fields).substr(0, kShownBytes)));
+       json_quoted(std::string_view(fields).substr(0, kShownBytes)));
 }
 
 }  // namespace patina

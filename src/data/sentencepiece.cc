@@ -20,21 +20,32 @@ size_t character_bytes(std::string_view text) {
 
 std::string byte_text(size_t byte) { return fmt::format("<0x{:02X}>", byte); }
 
-struct Symbol {
-  std::string_view text;  // empty: merged into its left neighbour
-  int32_t previous, next;
-};
-
-struct Candidate {
-  float score;
-  int32_t left;
-  size_t bytes;  // of both symbols together, when it was offered
-  bool operator<(const Candidate& other) const {
-    return score != other.score ? score < other.score : left > other.left;
-  }
-};
+// True where a token has a space behind something else than spaces.
+bool has_inner_space(std::string_view token) {
+  size_t at = 0;
+  while (token.substr(at).starts_with(kSpace)) at += kSpace.size();
+  return token.find(kSpace, at) != std::string_view::npos;
+}
 
 }  // namespace
+
+// Symbols of one run as a linked list, and the merges that are possible, best first. Kept between runs.
+struct SentencePiece::Workspace {
+  struct Symbol {
+    std::string_view text;  // empty: merged into its left neighbour
+    int32_t previous, next;
+  };
+  struct Candidate {
+    float score;
+    int32_t left;
+    size_t bytes;  // of both symbols together, when it was offered
+    bool operator<(const Candidate& other) const {
+      return score != other.score ? score < other.score : left > other.left;
+    }
+  };
+  std::vector<Symbol> symbols;
+  std::vector<Candidate> candidates;  // a heap
+};
 
 SentencePiece::SentencePiece(TokenizerSpec spec) : Tokenizer(std::move(spec)) {
   if (spec_.scores.size() != spec_.tokens.size())
@@ -44,6 +55,8 @@ SentencePiece::SentencePiece(TokenizerSpec spec) : Tokenizer(std::move(spec)) {
     if (!(score == score))
       fail(Error::Kind::kModel, "{}: a token score is not a number; the file is damaged", spec_.source);
   for (size_t byte = 0; byte < 256; ++byte) byte_token_[byte] = find(byte_text(byte));
+  for (int32_t id = 0; id < vocabulary() && words_are_apart_; ++id)
+    words_are_apart_ = is_hidden(id) || !has_inner_space(spec_.tokens[static_cast<size_t>(id)]);
 }
 
 // The token that plain text becomes: control tokens and the bytes' own names are never meant.
@@ -57,21 +70,33 @@ void SentencePiece::encode_text(std::string_view text, bool after_special, std::
   escaped.reserve(text.size() + text.size() / 2);
   if (after_special && spec_.add_space_prefix) escaped += kSpace;
   for (const char c : text) c == ' ' ? escaped += kSpace : escaped += c;
-  if (escaped.empty()) return;
-  if (escaped.size() > static_cast<size_t>(INT32_MAX))
-    fail(Error::Kind::kData, "a text of {} bytes is too long to tokenize at once; split it", text.size());
 
-  std::vector<Symbol> symbols;
-  for (size_t at = 0; at < escaped.size();) {
+  Workspace work;
+  const std::string_view whole = escaped;
+  size_t begin = 0;
+  for (size_t at = 0; words_are_apart_ && (at = whole.find(kSpace, at)) != std::string_view::npos;
+       at += kSpace.size()) {
+    if (at == begin || whole.substr(0, at).ends_with(kSpace)) continue;
+    merge_run(whole.substr(begin, at - begin), &work, ids);
+    begin = at;
+  }
+  if (begin < whole.size()) merge_run(whole.substr(begin), &work, ids);
+}
+
+void SentencePiece::merge_run(std::string_view run, Workspace* work, std::vector<int32_t>* ids) const {
+  if (run.size() > static_cast<size_t>(INT32_MAX))
+    fail(Error::Kind::kData, "a text of {} bytes is too long to tokenize at once; split it", run.size());
+  std::vector<Workspace::Symbol>& symbols = work->symbols;
+  std::vector<Workspace::Candidate>& heap = work->candidates;
+  symbols.clear();
+  heap.clear();
+  for (size_t at = 0; at < run.size(); at += symbols.back().text.size()) {
     const int32_t i = static_cast<int32_t>(symbols.size());
-    const std::string_view rest = std::string_view(escaped).substr(at);
-    symbols.push_back({rest.substr(0, character_bytes(rest)), i - 1, i + 1});
-    at += symbols.back().text.size();
+    symbols.push_back({run.substr(at, character_bytes(run.substr(at))), i - 1, i + 1});
   }
   symbols.back().next = -1;
 
-  std::vector<Candidate> heap;
-  const auto symbol = [&](int32_t i) -> Symbol& { return symbols[static_cast<size_t>(i)]; };
+  const auto symbol = [&](int32_t i) -> Workspace::Symbol& { return symbols[static_cast<size_t>(i)]; };
   const auto offer = [&](int32_t left, int32_t right) {
     if (left < 0 || right < 0) return;
     const std::string_view both(symbol(left).text.data(), symbol(left).text.size() + symbol(right).text.size());
@@ -83,11 +108,11 @@ void SentencePiece::encode_text(std::string_view text, bool after_special, std::
   for (int32_t i = 1; i < static_cast<int32_t>(symbols.size()); ++i) offer(i - 1, i);
   while (!heap.empty()) {
     std::pop_heap(heap.begin(), heap.end());
-    const Candidate best = heap.back();
+    const Workspace::Candidate best = heap.back();
     heap.pop_back();
-    Symbol& left = symbol(best.left);
+    Workspace::Symbol& left = symbol(best.left);
     if (left.text.empty() || left.next < 0) continue;  // outdated
-    Symbol& right = symbol(left.next);
+    Workspace::Symbol& right = symbol(left.next);
     if (left.text.size() + right.text.size() != best.bytes) continue;
     left.text = std::string_view(left.text.data(), best.bytes);
     right.text = {};

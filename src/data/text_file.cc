@@ -55,7 +55,7 @@ TextFile read_text_file(const std::filesystem::path& path) {
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos; }
 
-std::string quoted(std::string_view text) {
+std::string json_quoted(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -20,6 +20,6 @@ TextFile read_text_file(const std::filesystem::path& path);
 bool is_blank(std::string_view text);
 
 // The text in double quotes with JSON's escapes, on one line whatever it holds; bytes that are no UTF-8 become U+FFFD.
-std::string quoted(std::string_view text);
+std::string json_quoted(std::string_view text);
 
 }  // namespace patina

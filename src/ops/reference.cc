@@ -1,5 +1,6 @@
 #include "ops/reference.h"
 
+#include "ops/attention_ref.h"
 #include "ops/cache_append_ref.h"
 #include "ops/elementwise_ref.h"
 #include "ops/embedding_ref.h"
@@ -22,6 +23,8 @@ struct Row {
 template <typename S>
 constexpr Row<S> kTable[] = {
     {"add", reference::add<S>},
+    {"attention", reference::attention<S>},
+    {"attention_grad", reference::attention_grad<S>},
     {"cache_append", reference::cache_append<S>},
     {"embedding", reference::embedding<S>},
     {"frozen_linear", reference::frozen_linear<S>},

@@ -6,6 +6,7 @@
 #define PATINA_QUANT_FLOATS_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstdint>
 
 #include "quant/lanes-inl.h"
@@ -14,7 +15,8 @@ HWY_BEFORE_NAMESPACE();
 namespace patina::HWY_NAMESPACE {
 
 inline void decode_f32(const uint8_t* HWY_RESTRICT in, int64_t count, float* HWY_RESTRICT out) {
-  std::memcpy(out, in, static_cast<size_t>(count) * sizeof(float));
+  // Not memcpy: both pointers may be null where count is 0.
+  std::copy_n(in, static_cast<size_t>(count) * sizeof(float), reinterpret_cast<uint8_t*>(out));
 }
 
 inline void decode_f16(const uint8_t* HWY_RESTRICT in, int64_t count, float* HWY_RESTRICT out) {

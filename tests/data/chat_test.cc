@@ -165,7 +165,7 @@ TEST(Chat, ImpossibleConversationsAreRefused) {
     return refusal(Error::Kind::kData, [&] { render_chat(*spm, mistral, messages, false); });
   };
   EXPECT_NE(message({}).find("no messages"), std::string::npos);
-  EXPECT_NE(message({{"tool", "x"}}).find("message 1 has the unknown role 'tool'"), std::string::npos);
+  EXPECT_NE(message({{"tool", "x"}}).find("message 1 has the unknown role \"tool\""), std::string::npos);
   EXPECT_NE(message({{"user", "x"}, {"user", "y"}}).find("message 2 has the role user"), std::string::npos);
   EXPECT_NE(message({{"assistant", "x"}}).find("message 1 has the role assistant"), std::string::npos);
   EXPECT_NE(message({{"system", "x"}}).find("no user message"), std::string::npos);

@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
+#include <algorithm>
 
 #include "data/golden_tokenizer.h"
 #include "data/pre_tokenizer.h"
@@ -122,6 +121,17 @@ TEST(Tokenizer, SentencePiecePrefix) {
   with_bos.insert(with_bos.end(), prefixed.begin(), prefixed.end());
   EXPECT_EQ(tokenizer->decode(with_bos), "hello");
   EXPECT_EQ(tokenizer->decode(with_bos, true), "<s>hello");
+}
+
+TEST(Tokenizer, SentencePieceMergesAcrossWordsWhereATokenSaysSo) {
+  TokenizerSpec spec = golden_spec(read_golden("tokenizer_spm"));
+  spec.tokens.emplace_back("o\u2581w");
+  spec.tokens.emplace_back("o\u2581");
+  spec.types.resize(spec.tokens.size(), TokenType::kNormal);
+  spec.scores.resize(spec.tokens.size(), 1.0f);
+  const int32_t joined = static_cast<int32_t>(spec.tokens.size()) - 2;
+  const auto ids = Tokenizer::make(spec)->encode("hello world", false);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), joined), 1);
 }
 
 void expect_refusal(TokenizerSpec spec, const std::string& part) {

@@ -12,6 +12,8 @@ namespace {
 
 constexpr KernelEntry kTable[] = {
     {"add", cpu::add, nullptr},
+    {"attention", cpu::attention, cpu::attention_scratch_bytes},
+    {"attention_grad", cpu::attention_grad, cpu::attention_grad_scratch_bytes},
     {"cache_append", cpu::cache_append, nullptr},
     {"embedding", cpu::embedding, nullptr},
     {"frozen_linear", cpu::frozen_linear, cpu::frozen_linear_scratch},

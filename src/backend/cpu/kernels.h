@@ -9,6 +9,10 @@ using KernelFunction = std::remove_pointer_t<Kernel>;
 using ScratchFunction = std::remove_pointer_t<ScratchBytes>;
 
 KernelFunction add;
+KernelFunction attention;
+ScratchFunction attention_scratch_bytes;
+KernelFunction attention_grad;
+ScratchFunction attention_grad_scratch_bytes;
 KernelFunction cache_append;
 KernelFunction embedding;
 KernelFunction frozen_linear;
