@@ -6,7 +6,7 @@ a vocabulary cut down to what could take part in them.
 
 Needs llama-cpp-python (the goldens here are from 0.3.36), gguf and jinja2. The ids are those of the full vocabulary: the file
 holds [id, text] pairs, and the test leaves the other ids empty. A token is kept where its bytes occur in a test string, is one
-byte, or is special; a merge where both halves and their join are kept. No other token or merge can ever be formed.
+byte, or is a control token; a merge where both halves and their join are kept. No other token or merge can ever be formed.
 
 Chats are rendered by Jinja from the file's own template, the short ones below, and template files named behind the vocabulary.
 """
@@ -68,6 +68,7 @@ CHATS = [
     [["user", "  padded\n"], ["assistant", "line one\nline two \n"]],
     [["system", "Be kind."], ["user", "1 2 3"]],
 ]
+UNKNOWN, CONTROL, BYTE = 2, 3, 6  # values of tokenizer.ggml.token_type
 
 
 def refuse(message):
@@ -120,12 +121,12 @@ def main():
                 texts = texts + [s.replace(special, " ") for s in texts if special in s]
             written = ["\u2581" + s.replace(" ", "\u2581") for s in texts]
             single = set()
-        text = "\x00".join(written)
+        text, raw = "\x00".join(written), "\x00".join(strings)  # user-defined tokens are written raw
         llama = Llama(path, vocab_only=True, verbose=False)
         ids = lambda data, special: llama.tokenize(data, add_bos=False, special=special)
         case = lambda data: [ids(data, False), ids(data, True)]
         keep = [i for i, t in enumerate(tokens)
-                if t in text or t in single or types[i] in (2, 3, 6) or (types[i] == 4 and i < 151700)]
+                if t in text or t in raw or t in single or types[i] in (UNKNOWN, CONTROL, BYTE)]
         kept = {tokens[i] for i in keep}
         pairs = [m.split(" ") for m in merges]
         golden = {

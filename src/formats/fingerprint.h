@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "formats/gguf.h"
 #include "tensor/tensor.h"
 
 namespace patina {
@@ -22,5 +23,6 @@ struct NamedTensorBytes {
 // (each of the two is the whole tensor where it is shorter). The order of the tensors, and how files hold them, do not
 // matter. This layout ends up in files and never changes.
 std::string model_fingerprint(std::span<const NamedTensorBytes> tensors);
+std::string model_fingerprint(const GgufFile& file);
 
 }  // namespace patina

@@ -152,12 +152,7 @@ std::span<const int32_t> DecoderModel::row_map(std::string_view site) const {
   return {};
 }
 
-std::string DecoderModel::fingerprint() const {
-  std::vector<NamedTensorBytes> tensors;
-  for (const GgufTensor& tensor : file_->tensors())
-    tensors.push_back({tensor.name, patina::name(tensor.dtype), tensor.shape, {tensor.data, static_cast<size_t>(tensor.bytes)}});
-  return model_fingerprint(tensors);
-}
+std::string DecoderModel::fingerprint() const { return model_fingerprint(*file_); }
 
 std::vector<float> rope_table(const DecoderConfig& config, int64_t positions) {
   const int64_t half = config.head_width / 2;

@@ -7,35 +7,35 @@
 namespace patina {
 namespace {
 
-constexpr Site kAllSites[] = {Site::kQ,    Site::kK,  Site::kV,    Site::kO,
-                              Site::kGate, Site::kUp, Site::kDown, Site::kLmHead};
+constexpr SiteName kAllSites[] = {SiteName::kQ,    SiteName::kK,  SiteName::kV,    SiteName::kO,
+                              SiteName::kGate, SiteName::kUp, SiteName::kDown, SiteName::kLmHead};
 
 TEST(Names, Aliases) {
-  for (const std::string_view alias : {"q", "attn_q", "q_proj"}) EXPECT_EQ(site_from_alias(alias), Site::kQ);
-  for (const std::string_view alias : {"o", "attn_output", "o_proj"}) EXPECT_EQ(site_from_alias(alias), Site::kO);
-  for (const std::string_view alias : {"down", "ffn_down", "down_proj"}) EXPECT_EQ(site_from_alias(alias), Site::kDown);
-  for (const std::string_view alias : {"lm_head", "output"}) EXPECT_EQ(site_from_alias(alias), Site::kLmHead);
+  for (const std::string_view alias : {"q", "attn_q", "q_proj"}) EXPECT_EQ(site_from_alias(alias), SiteName::kQ);
+  for (const std::string_view alias : {"o", "attn_output", "o_proj"}) EXPECT_EQ(site_from_alias(alias), SiteName::kO);
+  for (const std::string_view alias : {"down", "ffn_down", "down_proj"}) EXPECT_EQ(site_from_alias(alias), SiteName::kDown);
+  for (const std::string_view alias : {"lm_head", "output"}) EXPECT_EQ(site_from_alias(alias), SiteName::kLmHead);
   for (const std::string_view alias : {"attn_q_norm", "attn", "", "Q", "q ", "proj", "put", "attn_output_norm"}) {
     EXPECT_EQ(site_from_alias(alias), std::nullopt) << alias;
   }
 }
 
 TEST(Names, Spelling) {
-  EXPECT_EQ(gguf_tensor_name(Site::kQ, 3), "blk.3.attn_q.weight");
-  EXPECT_EQ(gguf_tensor_name(Site::kO, 0), "blk.0.attn_output.weight");
-  EXPECT_EQ(gguf_tensor_name(Site::kUp, 12), "blk.12.ffn_up.weight");
-  EXPECT_EQ(gguf_tensor_name(Site::kLmHead, kNoLayer), "output.weight");
-  EXPECT_EQ(hf_module_path(Site::kV, 3), "model.layers.3.self_attn.v_proj");
-  EXPECT_EQ(hf_module_path(Site::kGate, 10), "model.layers.10.mlp.gate_proj");
-  EXPECT_EQ(hf_module_path(Site::kLmHead, kNoLayer), "lm_head");
-  EXPECT_THROW(gguf_tensor_name(Site::kLmHead, 0), InternalError);
-  EXPECT_THROW(hf_module_path(Site::kQ, kNoLayer), InternalError);
+  EXPECT_EQ(gguf_tensor_name(SiteName::kQ, 3), "blk.3.attn_q.weight");
+  EXPECT_EQ(gguf_tensor_name(SiteName::kO, 0), "blk.0.attn_output.weight");
+  EXPECT_EQ(gguf_tensor_name(SiteName::kUp, 12), "blk.12.ffn_up.weight");
+  EXPECT_EQ(gguf_tensor_name(SiteName::kLmHead, kNoLayer), "output.weight");
+  EXPECT_EQ(hf_module_path(SiteName::kV, 3), "model.layers.3.self_attn.v_proj");
+  EXPECT_EQ(hf_module_path(SiteName::kGate, 10), "model.layers.10.mlp.gate_proj");
+  EXPECT_EQ(hf_module_path(SiteName::kLmHead, kNoLayer), "lm_head");
+  EXPECT_THROW(gguf_tensor_name(SiteName::kLmHead, 0), InternalError);
+  EXPECT_THROW(hf_module_path(SiteName::kQ, kNoLayer), InternalError);
 }
 
 TEST(Names, ParsesWhatItSpells) {
-  for (const Site site : kAllSites) {
+  for (const SiteName site : kAllSites) {
     for (const int layer : {0, 7, 123}) {
-      const SitePlace place{site, site == Site::kLmHead ? kNoLayer : layer};
+      const SitePlace place{site, site == SiteName::kLmHead ? kNoLayer : layer};
       EXPECT_EQ(parse_gguf_tensor_name(gguf_tensor_name(place.site, place.layer)), place);
       EXPECT_EQ(parse_hf_module_path(hf_module_path(place.site, place.layer)), place);
       EXPECT_EQ(parse_hf_module_path("base_model.model." + hf_module_path(place.site, place.layer)), place);
@@ -62,11 +62,11 @@ TEST(Names, MatchesWholeComponents) {
 }
 
 TEST(Names, Lists) {
-  using Sites = std::vector<Site>;
+  using Sites = std::vector<SiteName>;
   EXPECT_EQ(parse_sites("all"), Sites(std::begin(kAllSites), std::end(kAllSites) - 1));
-  EXPECT_EQ(parse_sites("attn"), (Sites{Site::kQ, Site::kK, Site::kV, Site::kO}));
-  EXPECT_EQ(parse_sites("mlp"), (Sites{Site::kGate, Site::kUp, Site::kDown}));
-  EXPECT_EQ(parse_sites("v_proj, q,attn_q"), (Sites{Site::kQ, Site::kV}));
+  EXPECT_EQ(parse_sites("attn"), (Sites{SiteName::kQ, SiteName::kK, SiteName::kV, SiteName::kO}));
+  EXPECT_EQ(parse_sites("mlp"), (Sites{SiteName::kGate, SiteName::kUp, SiteName::kDown}));
+  EXPECT_EQ(parse_sites("v_proj, q,attn_q"), (Sites{SiteName::kQ, SiteName::kV}));
   EXPECT_EQ(parse_sites("lm_head,all"), Sites(std::begin(kAllSites), std::end(kAllSites)));
   for (const std::string_view list : {"", "q,", ",q", "q,,v", "q;v", "attn_q_norm", "ALL"}) {
     EXPECT_THROW(parse_sites(list), Error) << list;

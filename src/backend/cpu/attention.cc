@@ -20,31 +20,34 @@ constexpr float kNothing = -std::numeric_limits<float>::infinity();
 struct LaneSoftmax {
   float maximum[kLaneRows], sum[kLaneRows], rescale[kLaneRows];
 
-  // Turns the scores [count][lanes] of the keys from `key` on into probabilities relative to the new maximum;
+  // Turns the scores [rows][lanes] of the keys from `key` on into probabilities relative to the new maximum;
   // `rescale` brings what was summed before to it.
-  void add_tile(float* HWY_RESTRICT scores, int64_t key, int64_t count, int64_t lanes, const LaneKeys& keys) {
+  void add_tile(float* HWY_RESTRICT scores, int64_t key, const Blocks& blocks, int64_t lanes, const LaneKeys& keys) {
     constexpr Floats d;
-    const bool masked = !keys.all_see({key, key + count});
     for (int64_t lane = 0; lane < lanes; lane += kLanes) {
       float* HWY_RESTRICT column = scores + lane;
+      const auto for_rows_of_lane = [&](auto body) HWY_ATTR {
+        for (const Blocks::Block& block : blocks)
+          if (block.lanes.begin <= lane && lane < block.lanes.end)
+            for (int64_t j = block.rows.begin; j < block.rows.end; ++j) body(j);
+      };
       const FloatVector before = hn::LoadU(d, maximum + lane);
-      FloatVector top = before;
-      for (int64_t j = 0; j < count; ++j) {
+      FloatVector top = before, total = hn::Zero(d);
+      for_rows_of_lane([&](int64_t j) HWY_ATTR {
         FloatVector score = hn::LoadU(d, column + j * kLaneRows);
-        if (masked) {
+        if (blocks.masked) {
           score = hn::IfThenElse(keys.see(lane, key + j), score, hn::Set(d, kNothing));
           hn::StoreU(score, d, column + j * kLaneRows);
         }
         top = hn::Max(top, score);
-      }
+      });
       // Where nothing is visible yet any finite number does: exp(-inf - 0) = 0.
       const FloatVector base = hn::IfThenElse(hn::Eq(top, hn::Set(d, kNothing)), hn::Zero(d), top);
-      FloatVector total = hn::Zero(d);
-      for (int64_t j = 0; j < count; ++j) {
+      for_rows_of_lane([&](int64_t j) HWY_ATTR {
         const FloatVector p = exp(d, hn::Sub(hn::LoadU(d, column + j * kLaneRows), base));
         hn::StoreU(p, d, column + j * kLaneRows);
         total = hn::Add(total, p);
-      }
+      });
       const FloatVector factor = exp(d, hn::Sub(before, base));
       hn::StoreU(factor, d, rescale + lane);
       hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + lane), factor, total), d, sum + lane);
@@ -75,6 +78,7 @@ void dot_rows(const float* q, const float* k, int64_t stride, int64_t rows, int6
   constexpr Quads quads;
   for (int64_t j = 0; j < rows; j += 4) {
     QuadVector four[4];  // a row each: its partial sums folded to 4
+#pragma GCC unroll 4
     for (int64_t r = 0; r < 4; ++r) {
       const float* row = k + std::min(j + r, rows - 1) * stride;
       FloatVector sums[kPartialVectors];
@@ -138,10 +142,11 @@ void attend_tile(const AttentionSpec& spec, const AttentionSequences::Tile& tile
   const LaneKeys keys(tile.sequence, tile.rows);
   for (int64_t key = keys.any.begin; key < keys.any.end; key += kWalkRows) {
     const int64_t walked = std::min(kWalkRows, keys.any.end - key), kv_row = tile.sequence.kv_rows.begin + key;
-    product<Walk::kRows>(rows.k.row(kv_row) + kv_column, rows.k.stride, query, walked, width, lanes, scores);
-    softmax.add_tile(scores, key, walked, lanes, keys);
+    const Blocks blocks = keys.blocks(key, walked);
+    product<Walk::kRows>(blocks, rows.k.row(kv_row) + kv_column, rows.k.stride, query, width, scores);
+    softmax.add_tile(scores, key, blocks, lanes, keys);
     rescale_lanes(value, softmax.rescale, width, lanes);
-    product<Walk::kColumns>(rows.v.row(kv_row) + kv_column, rows.v.stride, scores, width, walked, lanes, value);
+    product<Walk::kColumns>(blocks, rows.v.row(kv_row) + kv_column, rows.v.stride, scores, width, value);
   }
   softmax.finish(lanes);
   for (int64_t i = 0; i < count; ++i) rows.lse.row(row + i)[head] = softmax.maximum[i];
@@ -163,8 +168,10 @@ void attend_query(const AttentionSpec& spec, const AttentionSequence& sequence, 
     dot_rows(rows.q.row(row) + head * width, rows.k.row(kv_row) + kv_column, rows.k.stride, walked, width, spec.scale,
              scores);
     const float before = maximum;
-    for (int64_t j = 0; j < walked; ++j) maximum = scores[j] <= maximum ? maximum : scores[j];
     std::fill(scores + walked, scores + used_lanes(walked), kNothing);
+    FloatVector top = hn::Set(d, before);
+    for (int64_t j = 0; j < walked; j += kLanes) top = hn::Max(top, hn::LoadU(d, scores + j));
+    maximum = hn::GetLane(hn::MaxOfLanes(d, top));
     float partials[kPartials] = {};
     for (int64_t j = 0; j < walked; j += kLanes) {
       const FloatVector p = exp(d, hn::Sub(hn::LoadU(d, scores + j), hn::Set(d, maximum)));

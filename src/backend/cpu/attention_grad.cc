@@ -26,7 +26,7 @@ void grad_queries(const AttentionSpec& spec, const AttentionSequences::Tile& til
                   const AttentionGradRows& rows, const float* delta, int64_t delta_stride, float* scratch) {
   constexpr Floats d;
   const int64_t width = spec.width, kv_column = head / (spec.heads / spec.kv_heads) * width;
-  const int64_t count = tile.rows.end - tile.rows.begin, lanes = used_lanes(count);
+  const int64_t count = tile.rows.end - tile.rows.begin;
   const int64_t row = tile.sequence.rows.begin + tile.rows.begin;
   float *query = scratch, *dy = query + width * kLaneRows, *dq = dy + width * kLaneRows;
   float *scores = dq + width * kLaneRows, *dp = scores + kWalkRows * kLaneRows;
@@ -41,18 +41,20 @@ void grad_queries(const AttentionSpec& spec, const AttentionSequences::Tile& til
   const LaneKeys keys(tile.sequence, tile.rows);
   for (int64_t key = keys.any.begin; key < keys.any.end; key += kWalkRows) {
     const int64_t walked = std::min(kWalkRows, keys.any.end - key), kv_row = tile.sequence.kv_rows.begin + key;
-    const bool masked = !keys.all_see({key, key + walked});
-    product<Walk::kRows>(rows.k.row(kv_row) + kv_column, rows.k.stride, query, walked, width, lanes, scores);
-    product<Walk::kRows>(rows.v.row(kv_row) + kv_column, rows.v.stride, dy, walked, width, lanes, dp);
-    for (int64_t j = 0; j < walked; ++j)
-      for (int64_t lane = 0; lane < lanes; lane += kLanes) {
-        float* score = scores + j * kLaneRows + lane;
-        const FloatVector p = exp(d, hn::Sub(hn::LoadU(d, score), hn::LoadU(d, lse + lane)));
-        FloatVector ds = hn::Mul(p, hn::Sub(hn::LoadU(d, dp + j * kLaneRows + lane), hn::LoadU(d, deltas + lane)));
-        if (masked) ds = hn::IfThenElseZero(keys.see(lane, key + j), ds);
-        hn::StoreU(ds, d, score);
-      }
-    product<Walk::kColumns>(rows.k.row(kv_row) + kv_column, rows.k.stride, scores, width, walked, lanes, dq);
+    const float *k = rows.k.row(kv_row) + kv_column, *v = rows.v.row(kv_row) + kv_column;
+    const Blocks blocks = keys.blocks(key, walked);
+    product<Walk::kRows>(blocks, k, rows.k.stride, query, width, scores);
+    product<Walk::kRows>(blocks, v, rows.v.stride, dy, width, dp);
+    for (const Blocks::Block& block : blocks)
+      for (int64_t j = block.rows.begin; j < block.rows.end; ++j)
+        for (int64_t lane = block.lanes.begin; lane < block.lanes.end; lane += kLanes) {
+          float* score = scores + j * kLaneRows + lane;
+          const FloatVector p = exp(d, hn::Sub(hn::LoadU(d, score), hn::LoadU(d, lse + lane)));
+          FloatVector ds = hn::Mul(p, hn::Sub(hn::LoadU(d, dp + j * kLaneRows + lane), hn::LoadU(d, deltas + lane)));
+          if (blocks.masked) ds = hn::IfThenElseZero(keys.see(lane, key + j), ds);
+          hn::StoreU(ds, d, score);
+        }
+    product<Walk::kColumns>(blocks, k, rows.k.stride, scores, width, dq);
   }
   float factor[kLaneRows];
   std::fill(factor, factor + count, spec.scale);
@@ -66,7 +68,7 @@ void grad_keys(const AttentionSpec& spec, const AttentionSequences::Tile& tile, 
   constexpr Ints ints;
   const AttentionSequence& sequence = tile.sequence;
   const int64_t width = spec.width, group = spec.heads / spec.kv_heads;
-  const int64_t count = tile.rows.end - tile.rows.begin, lanes = used_lanes(count);
+  const int64_t count = tile.rows.end - tile.rows.begin;
   const int64_t kv_row = sequence.kv_rows.begin + tile.rows.begin;
   float *key = scratch, *value = key + width * kLaneRows, *dk = value + width * kLaneRows, *dv = dk + width * kLaneRows;
   float *scores = dv + width * kLaneRows, *dp = scores + kWalkRows * kLaneRows;
@@ -78,31 +80,37 @@ void grad_keys(const AttentionSpec& spec, const AttentionSequences::Tile& tile, 
     for (int64_t begin = queries.begin; begin < queries.end; begin += kWalkRows) {
       const int64_t walked = std::min(kWalkRows, queries.end - begin), row = sequence.rows.begin + begin;
       const float *q = rows.q.row(row) + head * width, *dy = rows.dy.row(row) + head * width;
-      product<Walk::kRows>(q, rows.q.stride, key, walked, width, lanes, scores);
-      product<Walk::kRows>(dy, rows.dy.stride, value, walked, width, lanes, dp);
-      for (int64_t i = 0; i < walked; ++i) {
-        const FloatVector lse = hn::Set(d, rows.lse.row(row + i)[head]);
-        const FloatVector deltas = hn::Set(d, delta[head * delta_stride + row + i]);
-        const Range seen = sequence.keys_of(begin + i);
-        const bool masked = seen.begin > tile.rows.begin || seen.end < tile.rows.end;
-        const IntVector first = hn::Set(ints, static_cast<int32_t>(seen.begin));
-        const IntVector end = hn::Set(ints, static_cast<int32_t>(seen.end));
-        for (int64_t lane = 0; lane < lanes; lane += kLanes) {
-          float *score = scores + i * kLaneRows + lane, *product_lane = dp + i * kLaneRows + lane;
-          FloatVector p = exp(d, hn::Sub(hn::LoadU(d, score), lse));
-          FloatVector ds = hn::Mul(p, hn::Sub(hn::LoadU(d, product_lane), deltas));
-          if (masked) {
-            const IntVector keys = hn::Iota(ints, static_cast<int32_t>(tile.rows.begin + lane));
-            const auto sees = hn::RebindMask(d, hn::And(hn::Not(hn::Lt(keys, first)), hn::Lt(keys, end)));
-            p = hn::IfThenElseZero(sees, p);
-            ds = hn::IfThenElseZero(sees, ds);
+      const Range last = sequence.keys_of(begin + walked - 1), front = sequence.keys_of(begin);
+      const bool masked = last.begin > tile.rows.begin || front.end < tile.rows.end;
+      const Blocks blocks(walked, count, masked, [&](const Range& some) {
+        return Range{sequence.keys_of(begin + some.begin).begin - tile.rows.begin,
+                     sequence.keys_of(begin + some.end - 1).end - tile.rows.begin};
+      });
+      product<Walk::kRows>(blocks, q, rows.q.stride, key, width, scores);
+      product<Walk::kRows>(blocks, dy, rows.dy.stride, value, width, dp);
+      for (const Blocks::Block& block : blocks)
+        for (int64_t i = block.rows.begin; i < block.rows.end; ++i) {
+          const FloatVector lse = hn::Set(d, rows.lse.row(row + i)[head]);
+          const FloatVector deltas = hn::Set(d, delta[head * delta_stride + row + i]);
+          const Range seen = sequence.keys_of(begin + i);
+          const IntVector first = hn::Set(ints, static_cast<int32_t>(seen.begin));
+          const IntVector end = hn::Set(ints, static_cast<int32_t>(seen.end));
+          for (int64_t lane = block.lanes.begin; lane < block.lanes.end; lane += kLanes) {
+            float *score = scores + i * kLaneRows + lane, *dp_lane = dp + i * kLaneRows + lane;
+            FloatVector p = exp(d, hn::Sub(hn::LoadU(d, score), lse));
+            FloatVector ds = hn::Mul(p, hn::Sub(hn::LoadU(d, dp_lane), deltas));
+            if (masked) {
+              const IntVector keys = hn::Iota(ints, static_cast<int32_t>(tile.rows.begin + lane));
+              const auto sees = hn::RebindMask(d, hn::And(hn::Not(hn::Lt(keys, first)), hn::Lt(keys, end)));
+              p = hn::IfThenElseZero(sees, p);
+              ds = hn::IfThenElseZero(sees, ds);
+            }
+            hn::StoreU(p, d, score);
+            hn::StoreU(ds, d, dp_lane);
           }
-          hn::StoreU(p, d, score);
-          hn::StoreU(ds, d, product_lane);
         }
-      }
-      product<Walk::kColumns>(dy, rows.dy.stride, scores, width, walked, lanes, dv);
-      product<Walk::kColumns>(q, rows.q.stride, dp, width, walked, lanes, dk);
+      product<Walk::kColumns>(blocks, dy, rows.dy.stride, scores, width, dv);
+      product<Walk::kColumns>(blocks, q, rows.q.stride, dp, width, dk);
     }
   float factor[kLaneRows];
   std::fill(factor, factor + count, spec.scale);

@@ -63,20 +63,60 @@ HWY_INLINE void product_rows(const float* a, int64_t stride, const float* b, int
   int64_t n = 0;
   for (; n + kVectors * kLanes <= lanes; n += kVectors * kLanes)
     product_block<kWalk, M, kVectors>(a, stride, b + n, depth, out + n);
-  for (; n < lanes; n += kLanes) product_block<kWalk, M, 1>(a, stride, b + n, depth, out + n);
+  if constexpr (kVectors == 4) {
+    if (lanes - n == 3 * kLanes) product_block<kWalk, M, 3>(a, stride, b + n, depth, out + n);
+    if (lanes - n == 2 * kLanes) product_block<kWalk, M, 2>(a, stride, b + n, depth, out + n);
+    if (lanes - n == 1 * kLanes) product_block<kWalk, M, 1>(a, stride, b + n, depth, out + n);
+  }
 }
 
-// out [m][lanes] from a and b [depth][lanes].
-template <Walk kWalk>
-void product(const float* a, int64_t stride, const float* b, int64_t rows, int64_t depth, int64_t lanes, float* out) {
-  const int64_t step = kWalk == Walk::kRows ? stride : 1;
-  int64_t m = 0;
-  for (; m + 6 <= rows; m += 6) product_rows<kWalk, 6>(a + m * step, stride, b, depth, lanes, out + m * kLaneRows);
-  if (rows - m >= 4) {
-    product_rows<kWalk, 4>(a + m * step, stride, b, depth, lanes, out + m * kLaneRows);
-    m += 4;
+// The walked rows of a tile in blocks, each with the lanes that see any of its rows, in whole groups of 16. A tile that
+// all lanes see is one block.
+struct Blocks {
+  struct Block {
+    Range rows, lanes;
+  };
+  template <typename LanesOf>
+  Blocks(int64_t rows, int64_t lane_rows, bool masked_tile, LanesOf lanes_of) : masked(masked_tile) {
+    if (!masked) {
+      block[count++] = {{0, rows}, {0, used_lanes(lane_rows)}};
+      return;
+    }
+    for (int64_t begin = 0; begin < rows; begin += 16) {
+      const Range some{begin, std::min(begin + 16, rows)}, lanes = lanes_of(some);
+      const int64_t first = std::max<int64_t>(lanes.begin, 0) / 16 * 16, end = std::min(lanes.end, lane_rows);
+      if (first < end) block[count++] = {some, {first, used_lanes(end)}};
+    }
   }
-  for (; m < rows; ++m) product_rows<kWalk, 1>(a + m * step, stride, b, depth, lanes, out + m * kLaneRows);
+  const Block* begin() const { return block; }
+  const Block* end() const { return block + count; }
+
+  bool masked;
+  int count = 0;
+  Block block[kWalkRows / 16];
+};
+
+// kRows: tile [rows][lanes] = x [rows][width] . along [width][lanes].
+// kColumns: out [width][lanes] += x [rows][width], transposed . tile [rows][lanes].
+template <Walk kWalk>
+void product(const Blocks& blocks, const float* x, int64_t stride, const float* b, int64_t width, float* out) {
+  constexpr bool kByRows = kWalk == Walk::kRows;
+  const int64_t step = kByRows ? stride : 1;
+  for (const Blocks::Block& block : blocks) {
+    const int64_t walked = block.rows.end - block.rows.begin, lanes = block.lanes.end - block.lanes.begin;
+    const int64_t in_tile = block.rows.begin * kLaneRows + block.lanes.begin;
+    const float *from = x + block.rows.begin * stride, *other = b + (kByRows ? block.lanes.begin : in_tile);
+    float* to = out + (kByRows ? in_tile : block.lanes.begin);
+    const int64_t rows = kByRows ? walked : width, depth = kByRows ? width : walked;
+    int64_t m = 0;
+    for (; m + 6 <= rows; m += 6)
+      product_rows<kWalk, 6>(from + m * step, stride, other, depth, lanes, to + m * kLaneRows);
+    if (rows - m >= 4) {
+      product_rows<kWalk, 4>(from + m * step, stride, other, depth, lanes, to + m * kLaneRows);
+      m += 4;
+    }
+    for (; m < rows; ++m) product_rows<kWalk, 1>(from + m * step, stride, other, depth, lanes, to + m * kLaneRows);
+  }
 }
 
 #if HWY_TARGET != HWY_SCALAR
@@ -149,9 +189,9 @@ inline void unpack_transposed(const float* tile, const float* factor, int64_t ro
       x[row * stride + column] = tile[column * kLaneRows + row] * factor[row];
 }
 
-// For queries along the lanes: the keys that each sees, and whether all of them see all keys of a walked range.
+// For queries along the lanes: the keys that each sees.
 struct LaneKeys {
-  LaneKeys(const AttentionSequence& sequence, const Range& queries) {
+  LaneKeys(const AttentionSequence& in, const Range& rows) : sequence(in), queries(rows) {
     const int64_t count = queries.end - queries.begin;
     for (int64_t i = 0; i < used_lanes(count); ++i) {
       const Range keys = i < count ? sequence.keys_of(queries.begin + i) : Range{0, 0};
@@ -161,15 +201,23 @@ struct LaneKeys {
     all = {begin[count - 1], end[0]};
     any = {begin[0], end[count - 1]};
   }
-  bool all_see(const Range& keys) const { return all.begin <= keys.begin && keys.end <= all.end; }
+  // Of the walked keys [key, key + count).
+  Blocks blocks(int64_t key, int64_t count) const {
+    return Blocks(count, queries.end - queries.begin, key < all.begin || all.end < key + count, [&](const Range& rows) {
+      const Range seeing = sequence.queries_of({key + rows.begin, key + rows.end});
+      return Range{seeing.begin - queries.begin, seeing.end - queries.begin};
+    });
+  }
   hn::Mask<Floats> see(int64_t lane, int64_t key) const {
     constexpr Ints d;
     const IntVector keys = hn::Set(d, static_cast<int32_t>(key));
     return hn::RebindMask(
         Floats(), hn::And(hn::Not(hn::Lt(keys, hn::LoadU(d, begin + lane))), hn::Lt(keys, hn::LoadU(d, end + lane))));
   }
+  const AttentionSequence& sequence;
+  const Range queries;
   int32_t begin[kLaneRows], end[kLaneRows];
-  Range all, any;
+  Range all, any;  // keys that all queries see, that any query sees
 };
 
 }  // namespace patina::cpu::HWY_NAMESPACE

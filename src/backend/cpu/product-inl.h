@@ -14,7 +14,6 @@
 
 #include "backend/cpu/product.h"
 #include "backend/cpu/reduce-inl.h"
-#include "backend/cpu/reduce-inl.h"
 #include "quant/decode.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -22,6 +21,7 @@ namespace patina::cpu::HWY_NAMESPACE {
 
 // A tile of C is kTileRows x kTileColumns: as many accumulators as the registers hold, two or more vectors wide. 12 x 2 of 32
 // registers with AVX-512, 6 x 2 of 16 with AVX2; the portable target keeps to what a compiler can hold.
+constexpr hn::ScalableTag<float> kFloats;
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
 constexpr int kTileRows = 4, kTileVectors = HWY_TARGET == HWY_SCALAR ? 4 : 1;
 #elif HWY_TARGET <= HWY_AVX3
@@ -29,7 +29,7 @@ constexpr int kTileRows = 12, kTileVectors = 2;
 #else
 constexpr int kTileRows = 6, kTileVectors = 2;
 #endif
-constexpr int64_t kTileColumns = kTileVectors * kLanes;
+constexpr int64_t kTileColumns = kTileVectors * static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
 
 struct ProductShape {
   int64_t rows, columns;
@@ -139,17 +139,18 @@ HWY_INLINE void pack_right(const RightOperand& b, DecodeRow decode, int64_t k0, 
 
 template <bool kLoad>
 HWY_INLINE void full_tile(int64_t depth, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, float* HWY_RESTRICT c, int64_t c_stride) {
-  const Floats d;
-  using V = FloatVector;
+  const auto d = kFloats;
+  using V = hn::Vec<decltype(d)>;
+  constexpr int64_t kWidth = kTileColumns / kTileVectors;
   V sum[kTileRows][kTileVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) sum[r][v] = kLoad ? hn::LoadU(d, c + r * c_stride + v * kLanes) : hn::Zero(d);
+    for (int v = 0; v < kTileVectors; ++v) sum[r][v] = kLoad ? hn::LoadU(d, c + r * c_stride + v * kWidth) : hn::Zero(d);
   for (int64_t k = 0; k < depth; ++k) {
     V right[kTileVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) right[v] = hn::LoadU(d, b + k * kTileColumns + v * kLanes);
+    for (int v = 0; v < kTileVectors; ++v) right[v] = hn::LoadU(d, b + k * kTileColumns + v * kWidth);
 #pragma GCC unroll 16
     for (int r = 0; r < kTileRows; ++r) {
       const V left = hn::Set(d, a[k * kTileRows + r]);
@@ -160,7 +161,7 @@ HWY_INLINE void full_tile(int64_t depth, const float* HWY_RESTRICT a, const floa
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) hn::StoreU(sum[r][v], d, c + r * c_stride + v * kLanes);
+    for (int v = 0; v < kTileVectors; ++v) hn::StoreU(sum[r][v], d, c + r * c_stride + v * kWidth);
 }
 
 // C tile = (load ? C : 0) + A panel . B panel. Tiles at the edge go through a full tile of their own.

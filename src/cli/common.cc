@@ -1,0 +1,82 @@
+#include "cli/common.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/threads.h"
+#include "data/tokenizer_gguf.h"
+
+namespace patina {
+
+LanguageModel load_language_model(const std::filesystem::path& path) {
+  const auto start = std::chrono::steady_clock::now();
+  LanguageModel model{DecoderModel::load(path), nullptr, 0.0};
+  model.tokenizer = Tokenizer::make(tokenizer_spec_from_gguf(model.weights.file()));
+  if (model.tokenizer->vocabulary() > model.weights.config().vocabulary)
+    fail(Error::Kind::kModel, "{}: the tokenizer has {} tokens, token_embd.weight only {} rows; the file is damaged, get it again",
+         path.string(), model.tokenizer->vocabulary(), model.weights.config().vocabulary);
+  model.load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return model;
+}
+
+AdapterBase adapter_base(const DecoderModel& model) {
+  AdapterBase base;
+  base.name = model.file().path().stem().string();
+  base.architecture = model.config().architecture;
+  base.layers = model.config().layers;
+  base.row_map = [&model](int, std::string_view site) { return model.row_map(site); };
+  return base;
+}
+
+std::unique_ptr<LoraAdapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path) {
+  if (path.empty()) return nullptr;
+  const AdapterFile file = read_adapter(path, adapter_base(model));
+  return std::make_unique<LoraAdapter>(model.sites(), file.pairs, path.string());
+}
+
+int64_t resolve_context(const DecoderModel& model, int64_t context_tokens, bool given) {
+  const int64_t most = model.config().context_tokens;
+  if (given && context_tokens > most)
+    fail(Error::Kind::kUsage, "--context {} is more than the {} tokens that {} was made for; choose at most that", context_tokens, most,
+         model.file().path().string());
+  return std::min(context_tokens, most);
+}
+
+void add_threads_option(CommandLine& line, int& threads) {
+  threads = default_threads();
+  line.option("--threads", threads, "N", "Threads; the default is the physical cores of this machine.")->check(CLI::Range(1, 1024));
+}
+
+std::string samples_text(const Dataset& data) {
+  int64_t skipped = 0;
+  std::string reasons;
+  for (const auto& [reason, count] : data.skipped) {
+    skipped += count;
+    reasons += fmt::format("{}{} {}", reasons.empty() ? "" : ", ", grouped(count), reason);
+  }
+  return fmt::format("{} read, {} used, {} truncated, {} skipped{}", grouped(data.read), grouped(static_cast<int64_t>(data.sequences.size())),
+                     grouped(data.truncated), grouped(skipped), reasons.empty() ? "" : " (" + reasons + ")");
+}
+
+std::string grouped(int64_t number) {
+  std::string text = fmt::to_string(number);
+  for (int64_t at = static_cast<int64_t>(text.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3) text.insert(static_cast<size_t>(at), ",");
+  return text;
+}
+
+std::string bytes_text(int64_t bytes) {
+  const double value = static_cast<double>(bytes);
+  if (bytes < 1000) return fmt::format("{} bytes", bytes);
+  if (bytes < 1000000) return fmt::format("{:.1f} kB", value / 1e3);
+  if (bytes < 1000000000) return fmt::format("{:.1f} MB", value / 1e6);
+  return fmt::format("{:.2f} GB", value / 1e9);
+}
+
+std::string duration_text(double seconds) {
+  const int64_t whole = std::llround(seconds), hours = whole / 3600;
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, whole / 60 % 60, whole % 60);
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+}  // namespace patina

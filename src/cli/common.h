@@ -1,0 +1,47 @@
+// What the commands share: a language model with its tokenizer, adapters, and numbers for people.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "adapter/files.h"
+#include "adapter/lora.h"
+#include "cli/command.h"
+#include "data/dataset.h"
+#include "data/tokenizer.h"
+#include "model/decoder_model.h"
+
+namespace patina {
+
+struct LanguageModel {
+  DecoderModel weights;
+  std::unique_ptr<Tokenizer> tokenizer;
+  double load_ms;
+};
+// Error(kModel) also where the tokenizer knows more tokens than the model.
+LanguageModel load_language_model(const std::filesystem::path& path);
+
+AdapterBase adapter_base(const DecoderModel& model);
+// The adapter in a PEFT directory or GGUF file; null for an empty path.
+std::unique_ptr<LoraAdapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path);
+
+// --context as given, or its default as far as the model goes. Error(kUsage) where a given one is more than the model was made for.
+int64_t resolve_context(const DecoderModel& model, int64_t context_tokens, bool given);
+
+// --threads; the default, all physical cores, is what `threads` holds.
+void add_threads_option(CommandLine& line, int& threads);
+inline constexpr int64_t kDefaultContextTokens = 512;
+inline constexpr const char* kLossOnHelp =
+    "What the loss is taken on: assistant (answers and completions with their end markers; text files whole), all, or "
+    "after:MARKER (what follows MARKER in a sample).";
+inline constexpr const char* kChatTemplateHelp =
+    "Chat format to use instead of the one that the model file's own template is: chatml, llama3 or mistral.";
+
+std::string samples_text(const Dataset& data);  // "150 read, 148 used, 3 truncated, 2 skipped (2 nothing supervised)"
+std::string grouped(int64_t number);        // "4,884,480"
+std::string bytes_text(int64_t bytes);      // "98.9 MB"
+std::string duration_text(double seconds);  // "1:02:03", "2:03"
+
+}  // namespace patina

@@ -1,0 +1,92 @@
+// patina: trains small adapters on large frozen models. This file finds the command and turns errors into one line and an exit
+// status: 0 done, 1 the run failed, 2 the command line was wrong, 128 + signal after an interrupt.
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <new>
+
+#include "base/error.h"
+#include "cli/command.h"
+
+namespace patina {
+
+namespace {
+
+constexpr int kRunFailed = 1, kUsageWrong = 2;
+
+constexpr std::array kCommands = {
+    Command{"inspect", "Show what a model file or an adapter holds.", run_inspect},
+    Command{"eval", "Measure the loss and perplexity of a model on a data set.", run_eval},
+    Command{"generate", "Answer a prompt.", run_generate},
+    Command{"train-lm", "Train a LoRA adapter of a language model.", run_train_lm},
+};
+
+void print_help() {
+  fmt::print("patina {}: trains small adapters on large frozen models\n\nUsage: patina COMMAND [OPTIONS]\n\nCommands:\n", PATINA_VERSION);
+  for (const Command& command : kCommands) fmt::print("  {:<10}{}\n", command.name, command.summary);
+  fmt::print("\nOptions:\n  -h,--help   Print this help, or after a command the help of that command.\n"
+             "  --version   Print the version.\n");
+}
+
+int dispatch(int argc, char** argv) {
+  const std::string_view name = argc > 1 ? argv[1] : "";
+  if (name == "--help" || name == "-h" || name == "--version") {
+    if (argc > 2) fail(Error::Kind::kUsage, "{} stands alone; found \"{}\" after it", name, argv[2]);
+    if (name == "--version")
+      fmt::print("patina {}\n", PATINA_VERSION);
+    else
+      print_help();
+    return 0;
+  }
+  std::string known;
+  for (const Command& command : kCommands) {
+    if (command.name == name) return command.run(command, argc - 1, argv + 1);
+    known += (known.empty() ? "" : ", ") + std::string(command.name);
+  }
+  if (name.empty()) fail(Error::Kind::kUsage, "which command? choose from {} (see patina --help)", known);
+  fail(Error::Kind::kUsage, "\"{}\" is not a command; choose from {} (see patina --help)", name, known);
+}
+
+}  // namespace
+
+CommandLine::CommandLine(const Command& command)
+    : CLI::App(std::string(command.summary), "patina " + std::string(command.name)) {
+  set_help_flag("-h,--help", "Print this help.");
+  set_config("--config", "", "Read flags from a file: a line \"batch-tokens = 4096\" for each, in INI or TOML form.")
+      ->type_name("FILE");
+  allow_config_extras(CLI::config_extras_mode::error);
+  get_formatter()->column_width(34);
+}
+
+bool CommandLine::read(int argc, char** argv) {
+  try {
+    parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", help());
+    return false;
+  }
+  return true;
+}
+
+int run_program(int argc, char** argv) {
+  const auto report = [](int status, std::string_view text) {
+    fmt::print(stderr, "patina: {}\n", text);
+    return status;
+  };
+  try {
+    return dispatch(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return report(kUsageWrong, fmt::format("{} (see patina {} --help)", error.what(), argv[1]));
+  } catch (const Error& error) {
+    return report(error.kind() == Error::Kind::kUsage ? kUsageWrong : kRunFailed, error.what());
+  } catch (const InternalError& error) {
+    return report(kRunFailed, fmt::format("a fault of patina {} itself, please report it with the command line: {}", PATINA_VERSION, error.what()));
+  } catch (const std::bad_alloc&) {
+    return report(kRunFailed, "out of memory; lower --micro-tokens or --context");
+  }
+}
+
+}  // namespace patina
+
+int main(int argc, char** argv) { return patina::run_program(argc, argv); }

@@ -1,0 +1,101 @@
+// Gradient rules against complex steps, and adjoint identities of linear ops.
+#include <gtest/gtest.h>
+
+#include "support/cases.h"
+
+namespace patina {
+namespace {
+
+using Direction = FrozenLinear::Direction;
+
+constexpr Layout kLayouts[] = {Layout::kStrided, Layout::kComputed};
+constexpr int64_t kSmallSizes[] = {1, 3, 7, 17};
+
+template <typename Make>
+void sweep(Make make) {
+  for (const Layout layout : kLayouts)
+    for (const int64_t size : kSmallSizes) {
+      EXPECT_TRUE(check_gradient(make(size, 5, layout)));
+      EXPECT_TRUE(check_gradient(make(3, size, layout)));
+    }
+}
+
+TEST(Gradients, Add) { sweep(add_case); }
+TEST(Gradients, SwiGlu) { sweep(swiglu_case); }
+
+// Not of single values: their norm is their sign, whose gradient is all cancellation.
+TEST(Gradients, RmsNorm) {
+  for (const Layout layout : kLayouts)
+    for (const int64_t size : kSmallSizes) {
+      EXPECT_TRUE(check_gradient(rms_norm_case(size, 5, layout)));
+      EXPECT_TRUE(check_gradient(rms_norm_case(3, size + 2, layout)));
+    }
+}
+
+TEST(Gradients, GatherRows) {
+  sweep([](int64_t rows, int64_t columns, Layout layout) {
+    return gather_rows_case(rows, (rows + 1) / 2, columns, layout);
+  });
+}
+
+TEST(Gradients, Rope) {
+  for (const Layout layout : kLayouts)
+    for (const bool inverse : {false, true}) {
+      EXPECT_TRUE(check_gradient(rope_case(5, 2, 6, 6, inverse, layout)));
+      EXPECT_TRUE(check_gradient(rope_case(3, 2, 7, 4, inverse, layout)));
+    }
+}
+
+TEST(Gradients, FrozenLinear) {
+  for (const Layout layout : kLayouts)
+    for (const bool acc : {false, true})
+      for (const int64_t size : kSmallSizes) {
+        EXPECT_TRUE(
+            check_gradient(frozen_linear_case(Direction::kForward, {.m = size, .n = 5, .k = 3, .acc = acc}, layout)));
+        EXPECT_TRUE(check_gradient(frozen_linear_case(
+            Direction::kForward, {.m = 3, .n = size, .k = 7, .dtype = DType::kBF16, .row_map = true, .acc = acc},
+            layout)));
+      }
+}
+
+TEST(Gradients, MatMul) {
+  for (const Layout layout : kLayouts)
+    for (const bool transposed : {false, true})
+      for (const int64_t size : kSmallSizes) {
+        EXPECT_TRUE(
+            check_gradient(matmul_case({.m = size, .n = 5, .k = 3, .scale = 0.7f, .transposed = transposed}, layout)));
+        EXPECT_TRUE(
+            check_gradient(matmul_case({.m = 3, .n = size, .k = 7, .scale = -2, .transposed = transposed}, layout)));
+        EXPECT_TRUE(check_gradient(matmul_case({.m = 3, .n = 5, .k = size, .transposed = transposed}, layout)));
+      }
+}
+
+TEST(Gradients, HeadLoss) {
+  for (const int64_t size : kSmallSizes) {
+    EXPECT_TRUE(check_gradient(head_loss_case(DType::kF32, size, 5, 11)));
+    EXPECT_TRUE(check_gradient(head_loss_case(DType::kBF16, 3, size, 7)));
+    EXPECT_TRUE(check_gradient(head_loss_case(DType::kF32, 3, 5, size)));
+  }
+}
+
+TEST(Adjoint, FrozenLinear) {
+  for (const Layout layout : kLayouts)
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_K})
+      for (const int64_t size : kOddSizes) {
+        EXPECT_TRUE(check_adjoint(frozen_linear_case(
+            Direction::kForward, {.m = size, .n = 17, .k = 768, .dtype = dtype, .row_map = true}, layout)));
+        EXPECT_TRUE(check_adjoint(
+            frozen_linear_case(Direction::kForward, {.m = 17, .n = size, .k = 256, .dtype = dtype}, layout)));
+      }
+}
+
+TEST(Adjoint, RopeAndGatherRows) {
+  for (const Layout layout : kLayouts)
+    for (const int64_t size : kOddSizes) {
+      EXPECT_TRUE(check_adjoint(rope_case(size, 3, 34, 30, false, layout)));
+      EXPECT_TRUE(check_adjoint(gather_rows_case(size, (size + 1) / 2, 17, layout)));
+    }
+}
+
+}  // namespace
+}  // namespace patina

@@ -1,0 +1,219 @@
+#include "support/cases.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "ops/cache_append.h"
+#include "ops/elementwise.h"
+#include "ops/embedding.h"
+#include "ops/head_loss.h"
+#include "ops/matmul.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/view.h"
+
+namespace patina {
+
+namespace {
+
+using Values = std::vector<ValueId>;
+
+// An input of the op, with a gradient.
+ValueId operand(CaseBuilder& b, Extent rows, int64_t width, Layout layout, double scale = 1) {
+  if (layout == Layout::kStrided) return columns(b.graph, b.values({rows, width + 5}, scale), 2, width, "x");
+  const ValueId zero = b.constant({rows, width}, [](int64_t) { return 0.0; });
+  return add(b.graph, b.values({rows, width}, scale), zero, "x");
+}
+
+Values outputs(CaseBuilder& b) { return b.graph.nodes().back().outputs; }
+
+Values append(CaseBuilder& b, std::shared_ptr<const Op> op, Values inputs, std::vector<Extents> extents) {
+  return b.graph.node(std::move(op), std::move(inputs), std::move(extents), "y");
+}
+
+// `selected` different numbers below `rows`, in random order.
+std::vector<int32_t> selection(CaseBuilder& b, int64_t rows, int64_t selected) {
+  std::vector<int32_t> all(static_cast<size_t>(rows));
+  std::iota(all.begin(), all.end(), 0);
+  for (size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[b.below(i)]);
+  all.resize(static_cast<size_t>(selected));
+  return all;
+}
+
+std::vector<int32_t> random_indices(CaseBuilder& b, int64_t count, int64_t below) {
+  std::vector<int32_t> indices(static_cast<size_t>(count));
+  for (int32_t& index : indices) index = static_cast<int32_t>(b.below(static_cast<uint64_t>(below)));
+  return indices;
+}
+
+template <typename... Args>
+std::string title(Layout layout, fmt::format_string<Args...> format, Args&&... args) {
+  return fmt::format(format, std::forward<Args>(args)...) + (layout == Layout::kStrided ? " strided" : " computed");
+}
+
+}  // namespace
+
+OpCase add_case(int64_t rows, int64_t width, Layout layout) {
+  return {title(layout, "add {}x{}", rows, width), [=](CaseBuilder& b) {
+            const ValueId x = operand(b, b.rows(rows), width, layout), y = operand(b, b.rows(rows), width, layout);
+            add(b.graph, x, y, "y");
+            return outputs(b);
+          }};
+}
+
+OpCase scale_by_case(int64_t rows, int64_t width, Layout layout) {
+  return {title(layout, "scale_by {}x{}", rows, width), [=](CaseBuilder& b) {
+            const ValueId x = operand(b, b.rows(rows), width, layout);
+            scale_by(b.graph, x, b.constant({1}, [](int64_t) { return 0.37; }), "y");
+            return outputs(b);
+          }};
+}
+
+OpCase swiglu_case(int64_t rows, int64_t width, Layout layout) {
+  return {title(layout, "swiglu {}x{}", rows, width), [=](CaseBuilder& b) {
+            const ValueId gate = operand(b, b.rows(rows), width, layout, 3);
+            swiglu(b.graph, gate, operand(b, b.rows(rows), width, layout), "y");
+            return outputs(b);
+          }};
+}
+
+OpCase swiglu_grad_case(int64_t rows, int64_t width, Layout layout) {
+  return {title(layout, "swiglu_grad {}x{}", rows, width), [=](CaseBuilder& b) {
+            const Extent extent = b.rows(rows);
+            const ValueId gate = operand(b, extent, width, layout, 3), up = operand(b, extent, width, layout);
+            const ValueId dy = operand(b, extent, width, layout);
+            return append(b, std::make_shared<SwiGluGrad>(), {gate, up, dy}, {{extent, width}, {extent, width}});
+          }};
+}
+
+OpCase gather_rows_case(int64_t rows, int64_t selected, int64_t width, Layout layout) {
+  return {title(layout, "gather_rows {} of {}x{}", selected, rows, width), [=](CaseBuilder& b) {
+            const ValueId x = operand(b, b.rows(rows), width, layout);
+            gather_rows(b.graph, x, b.ints({b.rows(selected, "M")}, selection(b, rows, selected)), "y");
+            return outputs(b);
+          }};
+}
+
+OpCase scatter_rows_case(int64_t rows, int64_t selected, int64_t width, Layout layout) {
+  return {title(layout, "scatter_rows {} of {}x{}", selected, rows, width), [=](CaseBuilder& b) {
+            const Extent all = b.rows(rows), some = b.rows(selected, "M");
+            const ValueId x = operand(b, some, width, layout);
+            const ValueId where = b.ints({some}, selection(b, rows, selected));
+            const ValueId shape = b.constant({all, 1}, [](int64_t) { return 0.0; });
+            return append(b, std::make_shared<ScatterRows>(), {x, where, shape}, {{all, width}});
+          }};
+}
+
+OpCase pad_columns_case(int64_t rows, int64_t width, Layout layout) {
+  return {title(layout, "pad_columns {}x{}", rows, width), [=](CaseBuilder& b) {
+            pad_columns(b.graph, operand(b, b.rows(rows), width, layout), 3, width + 7, "y");
+            return outputs(b);
+          }};
+}
+
+OpCase embedding_case(DType dtype, int64_t tokens, int64_t vocabulary, int64_t width) {
+  return {fmt::format("embedding {} {} of {}x{}", name(dtype), tokens, vocabulary, width), [=](CaseBuilder& b) {
+            const ValueId at = b.ints({b.rows(tokens)}, random_indices(b, tokens, vocabulary));
+            embedding(b.graph, at, b.frozen(dtype, vocabulary, width, true), "y");
+            return outputs(b);
+          }};
+}
+
+OpCase rms_norm_case(int64_t rows, int64_t width, Layout layout) {
+  return {title(layout, "rms_norm {}x{}", rows, width),
+          [=](CaseBuilder& b) {
+            const ValueId x = operand(b, b.rows(rows), width, layout);
+            rms_norm(b.graph, x, b.frozen_vector(width), 1e-5f, "y");
+            return outputs(b);
+          },
+          width};
+}
+
+OpCase rms_norm_grad_case(int64_t rows, int64_t width, bool acc, Layout layout) {
+  return {title(layout, "rms_norm_grad {}x{}{}", rows, width, acc ? " acc" : ""), [=](CaseBuilder& b) {
+            const Extent extent = b.rows(rows);
+            const ValueId x = operand(b, extent, width, layout), w = b.frozen_vector(width);
+            const ValueId rstd = b.constant({extent}, [&](int64_t) { return 0.5 + std::abs(b.normal()); });
+            const ValueId dy = operand(b, extent, width, layout);
+            const ValueId sum = acc ? operand(b, extent, width, layout) : kNoValue;
+            return append(b, std::make_shared<RmsNormGrad>(), {x, w, rstd, dy, sum}, {{extent, width}});
+          }};
+}
+
+OpCase rope_case(int64_t rows, int64_t heads, int64_t width, int64_t rotated, bool inverse, Layout layout) {
+  return {title(layout, "rope {}x{}x{} of {}{}", rows, heads, rotated, width, inverse ? " inverse" : ""),
+          [=](CaseBuilder& b) {
+            constexpr int64_t kPositions = 9;
+            const Extent extent = b.rows(rows);
+            const ValueId x = operand(b, extent, heads * width, layout);
+            const ValueId positions = b.ints({extent}, random_indices(b, rows, kPositions));
+            const ValueId table = b.constant({kPositions, rotated}, [&](int64_t i) {
+              const double angle =
+                  0.1 * static_cast<double>(1 + i / rotated) * static_cast<double>(1 + i % (rotated / 2));
+              return i % rotated < rotated / 2 ? std::cos(angle) : std::sin(angle);
+            });
+            return append(b, std::make_shared<Rope>(width, inverse), {x, positions, table}, {{extent, heads * width}});
+          }};
+}
+
+OpCase cache_append_case(int64_t capacity, int64_t first, int64_t rows, int64_t width) {
+  return {fmt::format("cache_append {} at {} of {}x{}", rows, first, capacity, width), [=](CaseBuilder& b) {
+            const ValueId cache = b.state({capacity, width});
+            const ValueId x = operand(b, b.rows(rows), width, Layout::kStrided);
+            cache_append(b.graph, cache, x, b.ints({1}, {static_cast<int32_t>(first)}), "y");
+            return outputs(b);
+          }};
+}
+
+OpCase head_loss_case(DType dtype, int64_t rows, int64_t width, int64_t vocabulary, bool with_gradient) {
+  return {fmt::format("head_loss {} {}x{} of {}{}", name(dtype), rows, width, vocabulary,
+                      with_gradient ? "" : " loss only"),
+          [=](CaseBuilder& b) {
+            const Extent extent = b.rows(rows, "M");
+            const ValueId h = operand(b, extent, width, Layout::kComputed, 2 / std::sqrt(static_cast<double>(width)));
+            const ValueId labels = b.ints({extent}, random_indices(b, rows, vocabulary));
+            head_loss(b.graph, h, b.frozen(dtype, vocabulary, width), labels, with_gradient, "y");
+            return outputs(b);
+          },
+          width + vocabulary};
+}
+
+OpCase frozen_linear_case(FrozenLinear::Direction direction, const FrozenLinearShape& shape, Layout layout) {
+  const bool forward = direction == FrozenLinear::Direction::kForward;
+  return {title(layout, "frozen_linear {} {} m={} n={} k={}{}{}{}", forward ? "forward" : "backward", name(shape.dtype),
+                shape.m, shape.n, shape.k, shape.row_map ? " row map" : "", shape.acc ? " acc" : "",
+                shape.few_rows ? " few rows" : ""),
+          [=](CaseBuilder& b) {
+            const Extent rows = b.rows(shape.m);
+            const ValueId x = operand(b, rows, forward ? shape.k : shape.n, layout);
+            const ValueId w = b.frozen(shape.dtype, shape.n, shape.k, shape.row_map);
+            const ValueId acc = shape.acc ? operand(b, rows, forward ? shape.n : shape.k, layout) : kNoValue;
+            if (forward)
+              frozen_linear(b.graph, x, w, acc, "y", shape.few_rows);
+            else
+              frozen_linear_backward(b.graph, x, w, acc, "y");
+            return outputs(b);
+          },
+          std::max(shape.n, shape.k)};
+}
+
+OpCase matmul_case(const MatMulShape& shape, Layout layout) {
+  return {title(layout, "matmul m={} n={} k={} scale={}{}{}{}", shape.m, shape.n, shape.k, shape.scale,
+                shape.transposed ? " transposed" : "", shape.a_transposed ? " a transposed" : "",
+                shape.acc_is_state ? " state" : ""),
+          [=](CaseBuilder& b) {
+            // A state's rows do not vary.
+            const Extent rows = shape.a_transposed || shape.acc_is_state ? Extent(shape.m) : b.rows(shape.m);
+            const ValueId a = shape.a_transposed ? transpose(b.graph, operand(b, b.rows(shape.k), shape.m, layout), "a")
+                                                 : operand(b, rows, shape.k, layout);
+            const ValueId right = shape.transposed     ? operand(b, shape.n, shape.k, layout)
+                                  : shape.a_transposed ? operand(b, b.rows(shape.k), shape.n, layout)
+                                                       : operand(b, shape.k, shape.n, layout);
+            const ValueId acc = shape.acc_is_state ? b.state({shape.m, shape.n}) : operand(b, rows, shape.n, layout);
+            matmul(b.graph, a, right, acc, shape.scale, shape.transposed, "y");
+            return outputs(b);
+          },
+          std::max({shape.m, shape.n, shape.k})};
+}
+
+}  // namespace patina

@@ -1,0 +1,46 @@
+// One graph per op and shape, for the harness (op_case.h).
+#pragma once
+
+#include "ops/frozen_linear.h"
+#include "support/op_case.h"
+
+namespace patina {
+
+// How the inputs lie: as columns of wider values, or in computed values that die at the op, so that it may work in
+// place.
+enum class Layout : uint8_t { kStrided, kComputed };
+
+OpCase add_case(int64_t rows, int64_t columns, Layout layout);
+OpCase scale_by_case(int64_t rows, int64_t columns, Layout layout);
+OpCase swiglu_case(int64_t rows, int64_t columns, Layout layout);
+OpCase swiglu_grad_case(int64_t rows, int64_t columns, Layout layout);
+// A selection of `selected` of the rows.
+OpCase gather_rows_case(int64_t rows, int64_t selected, int64_t columns, Layout layout);
+OpCase scatter_rows_case(int64_t rows, int64_t selected, int64_t columns, Layout layout);
+OpCase pad_columns_case(int64_t rows, int64_t columns, Layout layout);
+OpCase embedding_case(DType dtype, int64_t tokens, int64_t vocabulary, int64_t columns);
+OpCase rms_norm_case(int64_t rows, int64_t columns, Layout layout);
+OpCase rms_norm_grad_case(int64_t rows, int64_t columns, bool acc, Layout layout);
+// `rotated` of `width` columns in each head.
+OpCase rope_case(int64_t rows, int64_t heads, int64_t width, int64_t rotated, bool inverse, Layout layout);
+OpCase cache_append_case(int64_t capacity, int64_t first, int64_t rows, int64_t columns);
+OpCase head_loss_case(DType dtype, int64_t rows, int64_t width, int64_t vocabulary, bool with_gradient = true);
+
+// x is [m,k] with W [n,k] forward, [m,n] with W [n,k] backward.
+struct FrozenLinearShape {
+  int64_t m, n, k;
+  DType dtype = DType::kF32;
+  bool row_map = false, acc = false, few_rows = false;
+};
+OpCase frozen_linear_case(FrozenLinear::Direction direction, const FrozenLinearShape& shape, Layout layout);
+
+struct MatMulShape {
+  int64_t m, n, k;
+  float scale = 1;
+  bool transposed = false;    // b
+  bool a_transposed = false;  // a is a view of [k,m]
+  bool acc_is_state = false;  // as a gradient accumulator
+};
+OpCase matmul_case(const MatMulShape& shape, Layout layout);
+
+}  // namespace patina

@@ -1,0 +1,60 @@
+#include "support/random_weight.h"
+
+#include <bit>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/philox.h"
+
+namespace patina {
+
+namespace {
+
+// Where a block's F16 scales lie, and the exponent that brings values to about 1: a code is up to 2^bits times a
+// sub-scale.
+struct Scales {
+  DType dtype;
+  int exponent;
+  std::vector<size_t> offsets;
+};
+const Scales kScales[] = {
+    {DType::kQ8_0, -6, {0}},    {DType::kQ4_0, -2, {0}},    {DType::kQ4_1, -3, {0, 2}}, {DType::kQ5_0, -3, {0}},
+    {DType::kQ5_1, -4, {0, 2}}, {DType::kQ4_K, -8, {0, 2}}, {DType::kQ5_K, -9, {0, 2}}, {DType::kQ6_K, -10, {208}},
+};
+
+uint16_t f16(uint32_t sign, int exponent, uint32_t mantissa) {
+  return static_cast<uint16_t>((sign & 1) << 15 | static_cast<uint32_t>(exponent + 15) << 10 | (mantissa & 0x3ff));
+}
+
+}  // namespace
+
+std::vector<std::byte> random_weight(DType dtype, int64_t rows, int64_t columns, uint64_t seed) {
+  const RandomStream random(seed, RandomUse::kTest, 1);
+  std::vector<std::byte> bytes(static_cast<size_t>(rows * bytes_of(dtype, columns)));
+  const auto put = [&](size_t at, const auto& number) { std::memcpy(bytes.data() + at, &number, sizeof number); };
+  const size_t step = static_cast<size_t>(info(dtype).block_bytes);
+  if (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16) {
+    for (size_t i = 0; i < bytes.size() / step; ++i) {
+      const float value = static_cast<float>(random.normal(i));
+      const auto word = random.bits(i);
+      if (dtype == DType::kF32) put(i * step, value);
+      if (dtype == DType::kBF16) put(i * step, static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16));
+      if (dtype == DType::kF16) put(i * step, f16(word[0], -static_cast<int>(word[1] % 3), word[2]));
+    }
+    return bytes;
+  }
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(random.bits(i)[0]);
+  for (const Scales& scales : kScales) {
+    if (scales.dtype != dtype) continue;
+    for (size_t at = 0; at < bytes.size(); at += step)
+      for (const size_t offset : scales.offsets) {
+        const auto word = random.bits(bytes.size() + at + offset);
+        put(at + offset, f16(0, scales.exponent, word[0]));
+      }
+    return bytes;
+  }
+  PATINA_CHECK(false, "type {}", name(dtype));
+  return {};
+}
+
+}  // namespace patina
