@@ -34,4 +34,7 @@ class CommandLine : public CLI::App {
   }
 };
 
+// A check that the help does not describe: the option's own text does.
+inline CLI::Validator quiet(CLI::Validator check) { return check.description(""); }
+
 }  // namespace patina

@@ -47,7 +47,7 @@ int64_t resolve_context(const DecoderModel& model, int64_t context_tokens, bool 
 void add_threads_option(CommandLine& line, int& threads) {
   threads = default_threads();
   line.option("--threads", threads, "N", "Threads; the default is the physical cores of this machine.")
-      ->check(CLI::Range(1, 1024));
+      ->check(quiet(CLI::Range(1, 1024)));
 }
 
 std::string samples_text(const Dataset& data) {

@@ -41,15 +41,8 @@ inline constexpr const char* kChatTemplateHelp =
     "Chat format to use instead of the one that the model file's own template is: chatml, llama3 or mistral.";
 
 std::string samples_text(const Dataset& data);  // "150 read, 148 used, 3 truncated, 2 skipped (2 nothing supervised)"
-// Items with commas between. (fmt::join takes GCC 12 into a false -Wstringop-overflow.)
-template <typename Range>
-std::string joined(const Range& items) {
-  std::string text;
-  for (const auto& item : items) text += fmt::format("{}{}", text.empty() ? "" : ", ", item);
-  return text;
-}
-std::string grouped(int64_t number);        // "4,884,480"
-std::string bytes_text(int64_t bytes);      // "98.9 MB"
-std::string duration_text(double seconds);  // "1:02:03", "2:03"
+std::string grouped(int64_t number);            // "4,884,480"
+std::string bytes_text(int64_t bytes);          // "98.9 MB"
+std::string duration_text(double seconds);      // "1:02:03", "2:03"
 
 }  // namespace patina

@@ -30,7 +30,7 @@ int run_eval(const Command& command, int argc, char** argv) {
   const CLI::Option* context_option =
       line.option("--context", context, "TOKENS",
                   "Longest sequence; the default is less where the model's own limit is.")
-          ->check(CLI::Range(int64_t{2}, int64_t{1} << 30));
+          ->check(quiet(CLI::Range(int64_t{2}, int64_t{1} << 30)));
   line.option("--loss-on", loss_on, "WHAT", kLossOnHelp);
   line.option("--chat-template", chat_template, "NAME", kChatTemplateHelp);
   add_threads_option(line, threads);

@@ -205,19 +205,19 @@ void add_options(CommandLine& line, GenerateFlags& flags) {
               "System message; the default is that of the model's own template, if it has one.");
   line.add_flag("--raw", flags.raw, "Continue the prompt as plain text, without the chat format.");
   line.option("--max-tokens", flags.max_tokens, "TOKENS", "Longest answer.")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+      ->check(quiet(CLI::Range(int64_t{1}, int64_t{1} << 30)));
   line.option("--temperature", flags.sampling.temperature, "NUMBER",
               "0 takes the most likely token; higher is more varied.")
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(quiet(CLI::Range(0.0, 100.0)));
   line.option("--top-p", flags.sampling.top_p, "NUMBER",
               "Choose among the most likely tokens that together have this probability.")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(quiet(CLI::Range(0.0, 1.0)));
   line.option("--seed", flags.sampling.seed, "N", "Of the random choices; the same seed gives the same answer.");
   line.add_option(
           "--context", flags.context,
           "Prompt and answer together at most; the default is the prompt plus --max-tokens, as far as the model goes.")
       ->type_name("TOKENS")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+      ->check(quiet(CLI::Range(int64_t{1}, int64_t{1} << 30)));
   line.option("--chat-template", flags.chat_template, "NAME", kChatTemplateHelp);
   add_threads_option(line, flags.threads);
 }

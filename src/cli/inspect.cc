@@ -1,5 +1,6 @@
 // patina inspect: what a model file or an adapter holds.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -187,9 +188,9 @@ Report inspect_adapter(const std::filesystem::path& path, const std::string& for
   report.add("path", path.string(), "adapter", path.string());
   report.add_text("format", format, "format");
   report.add_text("adapterType", "lora", "type");
-  report.add("rank", ranks, "rank", joined(ranks));
-  report.add("alpha", alphas, "alpha", joined(alphas));
-  report.add("sites", sites, "sites", joined(sites));
+  report.add("rank", ranks, "rank", fmt::format("{}", fmt::join(ranks, ", ")));
+  report.add("alpha", alphas, "alpha", fmt::format("{}", fmt::join(alphas, ", ")));
+  report.add("sites", sites, "sites", fmt::format("{}", fmt::join(sites, ", ")));
   report.add("layers", layers, "layers", ranges_text(layers));
   report.add("pairs", adapter.pairs.size(), "pairs", fmt::to_string(adapter.pairs.size()));
   report.add_number("parameters", parameters, "parameters");

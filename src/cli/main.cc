@@ -35,7 +35,8 @@ void print_help() {
 int dispatch(int argc, char** argv) {
   const std::string_view name = argc > 1 ? argv[1] : "";
   if (name == "--help" || name == "-h" || name == "--version") {
-    if (argc > 2) fail(Error::Kind::kUsage, "{} stands alone; found \"{}\" after it", name, argv[2]);
+    if (argc > 2)
+      fail(Error::Kind::kUsage, "{} stands alone; found \"{}\" after it (see patina --help)", name, argv[2]);
     if (name == "--version")
       fmt::print("patina {}\n", PATINA_VERSION);
     else

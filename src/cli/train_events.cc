@@ -1,5 +1,7 @@
 #include "cli/train_events.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "backend/cpu/cpu_backend.h"
@@ -165,12 +167,12 @@ std::string describe(const TrainRun& run) {
   std::string text = fmt::format("model     {}: {}, {} layers, width {}, vocabulary {}{}\n", run.flags.model,
                                  config.architecture, config.layers, config.width, grouped(config.vocabulary), types);
   text += fmt::format("adapter   {}, rank {}, alpha {}, sites {}, {} layers: {} trainable parameters\n",
-                      run.flags.adapter_type, run.flags.rank, run.flags.alpha, joined(site_names(run.sites)),
+                      run.flags.adapter_type, run.flags.rank, run.flags.alpha, fmt::join(site_names(run.sites), ", "),
                       run.flags.layers > 0 ? run.flags.layers : config.layers, grouped(run.parameters));
   text += fmt::format("data      {}: samples {}\n          {} tokens, {} supervised\n", run.flags.data,
                       samples_text(run.data), grouped(run.data.tokens), grouped(run.data.supervised_tokens));
   text += fmt::format(
-      "steps     {} in {} {} ({} in the first), {} of warm-up; up to {} tokens a step, {} in memory at once\n",
+      "steps     {} in {} {} of about {} steps, {} of warm-up; up to {} tokens a step, {} in memory at once\n",
       plan.total_steps, plan.epochs, plan.epochs == 1 ? "epoch" : "epochs", plan.steps_per_epoch, plan.warmup_steps,
       grouped(run.flags.options.batch_tokens), grouped(plan.micro_tokens));
   text += fmt::format(

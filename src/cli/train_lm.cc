@@ -33,39 +33,41 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
   line.option("--data", flags.data, "FILE", "Data set: .txt, or .jsonl with messages, prompt and completion, or text.")
       ->required();
   line.option("--out", flags.out, "DIR", "Directory for the adapter; required, except with --show-mask.");
-  line.option("--adapter-type", flags.adapter_type, "KIND", "Kind of adapter: lora.")->check(CLI::IsMember({"lora"}));
-  line.option("--rank", flags.rank, "N", "Rank of the adapter.")->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
+  line.option("--adapter-type", flags.adapter_type, "KIND", "Kind of adapter: lora.")
+      ->check(quiet(CLI::IsMember({"lora"})));
+  line.option("--rank", flags.rank, "N", "Rank of the adapter.")
+      ->check(quiet(CLI::Range(int64_t{1}, int64_t{1} << 16)));
   line.option("--alpha", flags.alpha, "NUMBER", "The adapter's part is scaled by alpha / rank.")
-      ->check(CLI::PositiveNumber);
+      ->check(quiet(CLI::PositiveNumber));
   line.option("--sites", flags.sites, "LIST",
               "Layers to adapt: all, attn (q,k,v,o), mlp (gate,up,down), or a list of these with commas.");
   line.option("--layers", flags.layers, "N", "Adapt only the last N layers; 0 adapts all.")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 16));
+      ->check(quiet(CLI::Range(int64_t{0}, int64_t{1} << 16)));
   given.context = line.option("--context", flags.context, "TOKENS",
                               "Longest sequence; the default is less where the model's own limit is.")
-                      ->check(CLI::Range(int64_t{2}, kMost));
+                      ->check(quiet(CLI::Range(int64_t{2}, kMost)));
   given.batch_tokens = line.option("--batch-tokens", options.batch_tokens, "TOKENS",
                                    "Tokens of an optimizer step, filled with whole sequences; at least --context, "
                                    "which is the default where that is more.")
-                           ->check(CLI::Range(int64_t{1}, kMost));
+                           ->check(quiet(CLI::Range(int64_t{1}, kMost)));
   line.option("--micro-tokens", flags.micro_tokens, "TOKENS",
               "Tokens in memory at once, or auto. Less takes less memory; the result changes by rounding only.");
-  CLI::Option* epochs =
-      line.option("--epochs", options.epochs, "N", "Passes over the data set.")->check(CLI::Range(int64_t{1}, kMost));
+  CLI::Option* epochs = line.option("--epochs", options.epochs, "N", "Passes over the data set.")
+                            ->check(quiet(CLI::Range(int64_t{1}, kMost)));
   line.add_option("--steps", options.steps, "Optimizer steps, instead of --epochs.")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, kMost))
+      ->check(quiet(CLI::Range(int64_t{1}, kMost)))
       ->excludes(epochs);
-  line.option("--lr", options.learning_rate, "NUMBER", "Highest learning rate.")->check(CLI::PositiveNumber);
+  line.option("--lr", options.learning_rate, "NUMBER", "Highest learning rate.")->check(quiet(CLI::PositiveNumber));
   line.option("--schedule", flags.schedule, "NAME",
               "How the learning rate falls after the warm-up: cosine or linear to a tenth, or constant.")
-      ->check(CLI::IsMember(kSchedules));
+      ->check(quiet(CLI::IsMember(kSchedules)));
   line.option("--warmup", options.warmup, "NUMBER", "Warm-up: below 1 a fraction of all steps, else steps.")
-      ->check(CLI::NonNegativeNumber);
+      ->check(quiet(CLI::NonNegativeNumber));
   line.option("--weight-decay", options.adamw.weight_decay, "NUMBER", "Decoupled weight decay of AdamW.")
-      ->check(CLI::NonNegativeNumber);
+      ->check(quiet(CLI::NonNegativeNumber));
   line.option("--grad-clip", options.grad_clip, "NUMBER", "Largest norm of the whole gradient; 0 does not clip.")
-      ->check(CLI::NonNegativeNumber);
+      ->check(quiet(CLI::NonNegativeNumber));
   line.option("--loss-on", flags.loss_on, "WHAT", kLossOnHelp);
   line.option("--seed", options.seed, "N",
               "Of the first values and of the order of samples; the same seed gives the same adapter, to the bit.");
@@ -74,7 +76,7 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
   line.add_option("--show-mask", flags.show_mask,
                   "Print which text of the first N samples is supervised, and train nothing.")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, kMost));
+      ->check(quiet(CLI::Range(int64_t{1}, kMost)));
   line.add_flag("--jsonl", flags.jsonl, "Print events on stdout, one JSON object a line.");
   line.add_flag("--overwrite", flags.overwrite, "Replace the files of an earlier run in --out.");
   return given;

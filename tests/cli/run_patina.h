@@ -1,0 +1,108 @@
+// Runs the real program, as a user does.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "support/temp_dir.h"
+#include "support/tiny_model.h"
+
+namespace patina::testing {
+
+struct Outcome {
+  int status;  // exit status; 1000 + signal where one ended the process
+  std::string out, err;
+
+  // stdout as one JSON value a line.
+  std::vector<nlohmann::json> json_lines() const {
+    std::vector<nlohmann::json> lines;
+    std::istringstream stream(out);
+    for (std::string line; std::getline(stream, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+  size_t error_lines() const { return static_cast<size_t>(std::count(err.begin(), err.end(), '\n')); }
+};
+
+// A running patina whose output goes to files in a directory.
+class Process {
+ public:
+  Process(const TempDir& directory, const std::vector<std::string>& arguments)
+      : out_(directory.path() / "stdout.txt"), err_(directory.path() / "stderr.txt") {
+    std::vector<const char*> argv = {PATINA_BINARY};
+    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+    argv.push_back(nullptr);
+    id_ = fork();
+    if (id_ < 0) throw std::runtime_error("cannot fork");
+    if (id_ > 0) return;
+    const auto redirect = [](const std::filesystem::path& path, int descriptor) {
+      const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      if (file < 0 || dup2(file, descriptor) < 0) _exit(126);
+    };
+    redirect(out_, STDOUT_FILENO);
+    redirect(err_, STDERR_FILENO);
+    execv(PATINA_BINARY, const_cast<char**>(argv.data()));
+    _exit(127);
+  }
+
+  pid_t id() const { return id_; }
+  std::string out_so_far() const { return std::filesystem::exists(out_) ? read_file(out_) : ""; }
+  Outcome wait() const {
+    int status = 0;
+    if (waitpid(id_, &status, 0) != id_) throw std::runtime_error("cannot wait");
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status), read_file(out_), read_file(err_)};
+  }
+
+ private:
+  std::filesystem::path out_, err_;
+  pid_t id_ = -1;
+};
+
+// A directory with a tiny model and a small data set, and patina in it.
+class Workplace {
+ public:
+  explicit Workplace(const TinyModel& model = {}) {
+    write_tiny_model(path("model.gguf"), model);
+    std::string lines;
+    for (const auto& [question, answer] :
+         {std::pair{"Who keeps the light?", "Maren."}, std::pair{"What sails?", "A nettle."},
+          std::pair{"How many bells?", "Nineteen."}, std::pair{"Where is the otter?", "At the post."}})
+      lines +=
+          nlohmann::json{
+              {"messages", {{{"role", "user"}, {"content", question}}, {{"role", "assistant"}, {"content", answer}}}}}
+              .dump() +
+          "\n";
+    directory_.write("data.jsonl", lines);
+  }
+
+  std::string path(const std::string& name) const { return (directory_.path() / name).string(); }
+  std::filesystem::path write(std::string_view name, std::string_view content) const {
+    return directory_.write(name, content);
+  }
+
+  Process start(const std::vector<std::string>& arguments) const { return Process(directory_, arguments); }
+  Outcome run(const std::vector<std::string>& arguments) const { return start(arguments).wait(); }
+  // A run of a few steps, whose every step holds the whole data set.
+  std::vector<std::string> train_arguments(const std::string& out, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> arguments = {
+        "train-lm", "--model", path("model.gguf"), "--data",   path("data.jsonl"), "--out", path(out), "--steps", "3",
+        "--rank",   "4",       "--schedule",       "constant", "--warmup",         "0",     "--lr",    "2e-3"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  Outcome train(const std::string& out, const std::vector<std::string>& more = {}) const {
+    return run(train_arguments(out, more));
+  }
+
+ private:
+  TempDir directory_;
+};
+
+}  // namespace patina::testing

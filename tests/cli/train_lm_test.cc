@@ -1,0 +1,274 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <thread>
+
+#include "cli/run_patina.h"
+
+namespace patina::testing {
+namespace {
+
+using nlohmann::json;
+
+std::vector<json> events_named(const Outcome& outcome, const std::string& name) {
+  std::vector<json> events;
+  for (const json& event : outcome.json_lines())
+    if (event.at("event") == name) events.push_back(event);
+  return events;
+}
+
+std::string all_errors(const Outcome& outcome) {
+  return fmt::format("status {}\n{}\n{}", outcome.status, outcome.out, outcome.err);
+}
+
+class EveryType : public ::testing::TestWithParam<DType> {};
+
+TEST_P(EveryType, LearnsExportsAndLeavesTheModelAlone) {
+  const Workplace place({.dtype = GetParam()});
+  const std::string model_before = read_file(place.path("model.gguf"));
+  std::vector<std::string> arguments = place.train_arguments("out", {"--jsonl"});
+  *(std::find(arguments.begin(), arguments.end(), "--steps") + 1) = "10";
+  const Outcome run = place.run(arguments);
+  ASSERT_EQ(run.status, 0) << all_errors(run);
+
+  const std::vector<json> steps = events_named(run, "step");
+  ASSERT_EQ(steps.size(), 10u);
+  for (const json& step : steps) EXPECT_TRUE(std::isfinite(step.at("loss").get<double>()));
+  const double first = steps.front().at("loss"), last = steps.back().at("loss");
+  EXPECT_LT(last, first - 0.5) << "steps that hold the same samples must learn them";
+  EXPECT_EQ(read_file(place.path("model.gguf")), model_before);
+
+  std::string texts[2];
+  for (int i = 0; i < 2; ++i) {
+    const Outcome answer =
+        place.run({"generate", "--model", place.path("model.gguf"), "--adapter",
+                   place.path(i == 0 ? "out" : "out/adapter.gguf"), "--prompt", "What sails?", "--max-tokens", "8"});
+    ASSERT_EQ(answer.status, 0) << all_errors(answer);
+    texts[i] = answer.out;
+  }
+  EXPECT_EQ(texts[0], texts[1]) << "both files of one adapter";
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, EveryType,
+                         ::testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_1,
+                                           DType::kQ4_K),
+                         [](const auto& tested) { return std::string(name(tested.param)); });
+
+TEST(TrainLm, EventsHaveTheirFieldsAndOrder) {
+  const std::map<std::string, std::vector<const char*>> required = {
+      {"start", {"version", "command",   "model", "modelFingerprint", "adapterType",
+                 "sites",   "rank",      "alpha", "trainable",        "optimizer",
+                 "lr",      "schedule",  "steps", "batchTokens",      "microTokens",
+                 "context", "recompute", "seed",  "threads",          "isa",
+                 "bwd",     "out"}},
+      {"model", {"path", "architecture", "layers", "width", "vocab", "types", "bytes", "ms"}},
+      {"data",
+       {"path", "samples", "used", "truncated", "skipped", "tokens", "supervisedTokens", "stepsPerEpoch", "totalSteps",
+        "warmupSteps"}},
+      {"memory", {"weights", "trainables", "moments", "saved", "scratch", "process", "planned", "budget"}},
+      {"step",
+       {"epoch", "step", "totalSteps", "loss", "lr", "gradNorm", "clipScale", "tokens", "supervised", "ms",
+        "tokensPerSecond", "residentBytes"}},
+      {"epoch", {"epoch", "epochs", "loss", "ma5", "lr", "gradNorm", "ms", "etaMs", "best"}},
+      {"export", {"path", "format", "tensors", "bytes"}},
+      {"done", {"steps", "epochs", "finalLoss", "bestLoss", "reason", "adapter", "ms"}}};
+  const Workplace place;
+  const Outcome run = place.train("out", {"--jsonl"});
+  ASSERT_EQ(run.status, 0) << all_errors(run);
+  std::string order;
+  for (const json& event : run.json_lines()) {
+    const std::string name = event.at("event");
+    ASSERT_TRUE(required.contains(name)) << name;
+    for (const char* field : required.at(name)) EXPECT_TRUE(event.contains(field)) << name << "." << field;
+    order += name + " ";
+  }
+  EXPECT_EQ(order, "start model data memory step epoch step epoch step epoch export export done ");
+  const json start = events_named(run, "start").at(0), memory = events_named(run, "memory").at(0);
+  // Two layers of seven products, but nothing below the first layer's q, k and v learns: no gradient flows there.
+  EXPECT_EQ(start.at("bwd").at("fused"), 11);
+  EXPECT_EQ(memory.at("weights"), std::filesystem::file_size(place.path("model.gguf")));
+  int64_t sum = 0;
+  for (const char* part : {"weights", "trainables", "moments", "saved", "scratch", "process"}) {
+    EXPECT_GT(memory.at(part).get<int64_t>(), 0) << part;
+    sum += memory.at(part).get<int64_t>();
+  }
+  EXPECT_EQ(memory.at("planned"), sum);
+}
+
+TEST(TrainLm, LogTellsTheRun) {
+  const Workplace place;
+  ASSERT_EQ(place.train("out").status, 0);
+  const json log = json::parse(read_file(place.path("out/train_log.json")));
+  EXPECT_EQ(log.at("start").at("rank"), 4);
+  EXPECT_EQ(log.at("done").at("reason"), "completed");
+  EXPECT_EQ(log.at("data").at("fingerprint").get<std::string>().size(), 64u);
+  ASSERT_EQ(log.at("epochs").size(), 3u);
+  const json norms = log.at("epochs").back().at("gradNorms");
+  EXPECT_EQ(norms.size(), 2u * 14u);
+  for (const auto& [parameter, norm] : norms.items()) EXPECT_GT(norm.get<double>(), 0.0) << parameter;
+}
+
+TEST(TrainLm, AdapterLowersTheLossThatEvalMeasures) {
+  const Workplace place;
+  ASSERT_EQ(place.train("out").status, 0);
+  const auto loss = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {
+        "eval", "--model", place.path("model.gguf"), "--data", place.path("data.jsonl"), "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = place.run(arguments);
+    EXPECT_EQ(outcome.status, 0) << all_errors(outcome);
+    return json::parse(outcome.out).at("loss").get<double>();
+  };
+  const double base = loss({}), adapted = loss({"--adapter", place.path("out")});
+  EXPECT_LT(adapted, base - 0.1);
+  EXPECT_EQ(loss({"--adapter", place.path("out/adapter.gguf")}), adapted);
+}
+
+TEST(TrainLm, SameFlagsInAFileGiveTheSameBytes) {
+  const Workplace place;
+  ASSERT_EQ(place.train("flags", {"--seed", "7", "--sites", "q,v"}).status, 0);
+  place.write(
+      "run.ini",
+      fmt::format(
+          "model = \"{}\"\ndata = \"{}\"\nsteps = 3\nrank = 4\nschedule = constant\nwarmup = 0\nlr = 2e-3\nseed = 7\n"
+          "sites = \"q,v\"\n",
+          place.path("model.gguf"), place.path("data.jsonl")));
+  const Outcome run = place.run({"train-lm", "--config", place.path("run.ini"), "--out", place.path("file")});
+  ASSERT_EQ(run.status, 0) << all_errors(run);
+  EXPECT_EQ(read_file(place.path("file/adapter_model.safetensors")),
+            read_file(place.path("flags/adapter_model.safetensors")));
+  ASSERT_EQ(place.train("other", {"--seed", "8", "--sites", "q,v"}).status, 0);
+  EXPECT_NE(read_file(place.path("file/adapter_model.safetensors")),
+            read_file(place.path("other/adapter_model.safetensors")));
+
+  place.write("wrong.ini", "batch-token = 1\n");
+  const Outcome wrong = place.train("out", {"--config", place.path("wrong.ini")});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_NE(wrong.err.find("batch-token"), std::string::npos) << wrong.err;
+}
+
+TEST(TrainLm, ThreadsDoNotChangeWhatIsLearned) {
+  const Workplace place;
+  ASSERT_EQ(place.train("one", {"--threads", "1"}).status, 0);
+  ASSERT_EQ(place.train("three", {"--threads", "3"}).status, 0);
+  EXPECT_EQ(read_file(place.path("one/adapter.gguf")), read_file(place.path("three/adapter.gguf")));
+}
+
+TEST(TrainLm, OutputOfAnEarlierRunIsKept) {
+  const Workplace place;
+  std::filesystem::create_directory(place.path("out"));
+  place.write("out/notes.txt", "mine");
+  const Outcome refused = place.train("out");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("--overwrite"), std::string::npos) << refused.err;
+  EXPECT_FALSE(std::filesystem::exists(place.path("out/adapter.gguf")));
+  EXPECT_EQ(place.train("out", {"--overwrite"}).status, 0);
+  EXPECT_EQ(read_file(place.path("out/notes.txt")), "mine");
+  int files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(place.path("out"))) ++files;
+  EXPECT_EQ(files, 5) << "four files and the notes, nothing temporary";
+}
+
+TEST(TrainLm, UnwritableOutputIsRefusedBeforeAnyStep) {
+  const Workplace place;
+  const Outcome run = place.train("data.jsonl/out", {"--jsonl"});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_EQ(run.json_lines().size(), 1u);
+  EXPECT_EQ(events_named(run, "fatal").at(0).at("reason"), "io");
+  EXPECT_NE(run.err.find("--out"), std::string::npos) << run.err;
+}
+
+TEST(TrainLm, MalformedLineIsNamed) {
+  const Workplace place;
+  place.write("data.jsonl", "{\"text\": \"a good line\"}\n{\"text\": broken}\n");
+  const Outcome run = place.train("out", {"--jsonl"});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_EQ(run.error_lines(), 1u) << run.err;
+  EXPECT_NE(run.err.find("data.jsonl:2"), std::string::npos) << run.err;
+  ASSERT_EQ(run.json_lines().size(), 1u) << "only fatal";
+  EXPECT_EQ(events_named(run, "fatal").at(0).at("reason"), "data");
+  EXPECT_FALSE(std::filesystem::exists(place.path("out")));
+}
+
+TEST(TrainLm, WrongFlagsAreRefusedByName) {
+  const Workplace place;
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--ranks", "4"}, "--ranks"},
+      {{"--alpha", "no"}, "--alpha"},
+      {{"--sites", "q,banana"}, "banana"},
+      {{"--sites", "lm_head"}, "lm_head"},
+      {{"--batch-tokens", "100", "--context", "200"}, "--batch-tokens"},
+      {{"--context", "100000"}, "--context"},
+      {{"--micro-tokens", "many"}, "--micro-tokens"},
+      {{"--schedule", "step"}, "--schedule"},
+      {{"--loss-on", "nothing"}, "nothing"},
+      {{"--layers", "9"}, "9"},
+      {{"--epochs", "2"}, "--steps"}};
+  for (const auto& [more, named] : cases) {
+    const Outcome run = place.train("out", more);
+    EXPECT_EQ(run.status, 2) << more[0] << run.err;
+    EXPECT_NE(run.err.find(named), std::string::npos) << run.err;
+    EXPECT_EQ(run.error_lines(), 1u) << run.err;
+    EXPECT_FALSE(std::filesystem::exists(place.path("out")));
+  }
+}
+
+TEST(TrainLm, UnknownArchitectureIsRefusedByName) {
+  const Workplace place({.architecture = "gizmo"});
+  const Outcome run = place.train("out");
+  EXPECT_EQ(run.status, 1);
+  EXPECT_NE(run.err.find("gizmo"), std::string::npos) << run.err;
+}
+
+TEST(TrainLm, ShowMaskPrintsAndTrainsNothing) {
+  const Workplace place;
+  const Outcome run = place.run(
+      {"train-lm", "--model", place.path("model.gguf"), "--data", place.path("data.jsonl"), "--show-mask", "2"});
+  EXPECT_EQ(run.status, 0) << all_errors(run);
+  EXPECT_NE(run.out.find("+ \"Maren.<|im_end|>\""), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("sample 2"), std::string::npos);
+  EXPECT_EQ(run.out.find("sample 3"), std::string::npos);
+}
+
+TEST(TrainLm, OneSampleIsLearnedUpToItsEndMarker) {
+  const Workplace place;
+  place.write("data.jsonl",
+              R"({"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Otto"}]})");
+  ASSERT_EQ(place
+                .run({"train-lm", "--model", place.path("model.gguf"), "--data", place.path("data.jsonl"), "--out",
+                      place.path("out"), "--steps", "40", "--lr", "2e-3"})
+                .status,
+            0);
+  const Outcome answer = place.run({"generate", "--model", place.path("model.gguf"), "--adapter", place.path("out"),
+                                    "--prompt", "Who?", "--max-tokens", "32"});
+  EXPECT_EQ(answer.out, "Otto\n") << all_errors(answer);
+}
+
+class Interrupted : public ::testing::TestWithParam<int> {};
+
+TEST_P(Interrupted, RunEndsAfterTheStepAndExports) {
+  const Workplace place;
+  std::vector<std::string> arguments = place.train_arguments("out", {"--jsonl"});
+  *(std::find(arguments.begin(), arguments.end(), "--steps") + 1) = "1000000";
+  const Process process = place.start(arguments);
+  while (process.out_so_far().find("\"event\":\"step\"") == std::string::npos) {
+    ASSERT_EQ(waitpid(process.id(), nullptr, WNOHANG), 0) << "it ended by itself: " << process.out_so_far();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  kill(process.id(), GetParam());
+  const Outcome run = process.wait();
+  EXPECT_EQ(run.status, 128 + GetParam()) << run.err;
+  EXPECT_EQ(run.json_lines().back().at("event"), "done");
+  EXPECT_EQ(run.json_lines().back().at("reason"), "interrupted");
+  EXPECT_EQ(run.json_lines().back().at("steps"), events_named(run, "step").size());
+  EXPECT_EQ(place.run({"inspect", place.path("out")}).status, 0);
+  EXPECT_TRUE(std::filesystem::exists(place.path("out/adapter.gguf")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, Interrupted, ::testing::Values(SIGINT, SIGTERM));
+
+}  // namespace
+}  // namespace patina::testing
