@@ -9,7 +9,8 @@
 
 namespace patina {
 
-// A command parses its own flags, calls the library and prints. Returns the exit status; what it throws, main.cc prints.
+// A command parses its own flags, calls the library and prints. Returns the exit status; what it throws, main.cc
+// prints.
 struct Command {
   std::string_view name, summary;
   int (*run)(const Command& command, int argc, char** argv);  // argv[0] is the command's name

@@ -14,7 +14,8 @@ LanguageModel load_language_model(const std::filesystem::path& path) {
   LanguageModel model{DecoderModel::load(path), nullptr, 0.0};
   model.tokenizer = Tokenizer::make(tokenizer_spec_from_gguf(model.weights.file()));
   if (model.tokenizer->vocabulary() > model.weights.config().vocabulary)
-    fail(Error::Kind::kModel, "{}: the tokenizer has {} tokens, token_embd.weight only {} rows; the file is damaged, get it again",
+    fail(Error::Kind::kModel,
+         "{}: the tokenizer has {} tokens, token_embd.weight only {} rows; the file is damaged, get it again",
          path.string(), model.tokenizer->vocabulary(), model.weights.config().vocabulary);
   model.load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return model;
@@ -38,14 +39,15 @@ std::unique_ptr<LoraAdapter> load_adapter(const DecoderModel& model, const std::
 int64_t resolve_context(const DecoderModel& model, int64_t context_tokens, bool given) {
   const int64_t most = model.config().context_tokens;
   if (given && context_tokens > most)
-    fail(Error::Kind::kUsage, "--context {} is more than the {} tokens that {} was made for; choose at most that", context_tokens, most,
-         model.file().path().string());
+    fail(Error::Kind::kUsage, "--context {} is more than the {} tokens that {} was made for; choose at most that",
+         context_tokens, most, model.file().path().string());
   return std::min(context_tokens, most);
 }
 
 void add_threads_option(CommandLine& line, int& threads) {
   threads = default_threads();
-  line.option("--threads", threads, "N", "Threads; the default is the physical cores of this machine.")->check(CLI::Range(1, 1024));
+  line.option("--threads", threads, "N", "Threads; the default is the physical cores of this machine.")
+      ->check(CLI::Range(1, 1024));
 }
 
 std::string samples_text(const Dataset& data) {
@@ -55,13 +57,15 @@ std::string samples_text(const Dataset& data) {
     skipped += count;
     reasons += fmt::format("{}{} {}", reasons.empty() ? "" : ", ", grouped(count), reason);
   }
-  return fmt::format("{} read, {} used, {} truncated, {} skipped{}", grouped(data.read), grouped(static_cast<int64_t>(data.sequences.size())),
-                     grouped(data.truncated), grouped(skipped), reasons.empty() ? "" : " (" + reasons + ")");
+  return fmt::format("{} read, {} used, {} truncated, {} skipped{}", grouped(data.read),
+                     grouped(static_cast<int64_t>(data.sequences.size())), grouped(data.truncated), grouped(skipped),
+                     reasons.empty() ? "" : " (" + reasons + ")");
 }
 
 std::string grouped(int64_t number) {
   std::string text = fmt::to_string(number);
-  for (int64_t at = static_cast<int64_t>(text.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3) text.insert(static_cast<size_t>(at), ",");
+  for (int64_t at = static_cast<int64_t>(text.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3)
+    text.insert(static_cast<size_t>(at), ",");
   return text;
 }
 

@@ -27,7 +27,8 @@ AdapterBase adapter_base(const DecoderModel& model);
 // The adapter in a PEFT directory or GGUF file; null for an empty path.
 std::unique_ptr<LoraAdapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path);
 
-// --context as given, or its default as far as the model goes. Error(kUsage) where a given one is more than the model was made for.
+// --context as given, or its default as far as the model goes. Error(kUsage) where a given one is more than the model
+// was made for.
 int64_t resolve_context(const DecoderModel& model, int64_t context_tokens, bool given);
 
 // --threads; the default, all physical cores, is what `threads` holds.
@@ -40,6 +41,13 @@ inline constexpr const char* kChatTemplateHelp =
     "Chat format to use instead of the one that the model file's own template is: chatml, llama3 or mistral.";
 
 std::string samples_text(const Dataset& data);  // "150 read, 148 used, 3 truncated, 2 skipped (2 nothing supervised)"
+// Items with commas between. (fmt::join takes GCC 12 into a false -Wstringop-overflow.)
+template <typename Range>
+std::string joined(const Range& items) {
+  std::string text;
+  for (const auto& item : items) text += fmt::format("{}{}", text.empty() ? "" : ", ", item);
+  return text;
+}
 std::string grouped(int64_t number);        // "4,884,480"
 std::string bytes_text(int64_t bytes);      // "98.9 MB"
 std::string duration_text(double seconds);  // "1:02:03", "2:03"

@@ -25,9 +25,11 @@ int run_eval(const Command& command, int argc, char** argv) {
   CommandLine line(command);
   line.option("--model", model_path, "FILE", "GGUF model.")->required();
   line.option("--adapter", adapter_path, "PATH", "Adapter to use: a PEFT directory or a GGUF file.");
-  line.option("--data", data_path, "FILE", "Data set: .txt, or .jsonl with messages, prompt and completion, or text.")->required();
+  line.option("--data", data_path, "FILE", "Data set: .txt, or .jsonl with messages, prompt and completion, or text.")
+      ->required();
   const CLI::Option* context_option =
-      line.option("--context", context, "TOKENS", "Longest sequence; the default is less where the model's own limit is.")
+      line.option("--context", context, "TOKENS",
+                  "Longest sequence; the default is less where the model's own limit is.")
           ->check(CLI::Range(int64_t{2}, int64_t{1} << 30));
   line.option("--loss-on", loss_on, "WHAT", kLossOnHelp);
   line.option("--chat-template", chat_template, "NAME", kChatTemplateHelp);
@@ -58,8 +60,9 @@ int run_eval(const Command& command, int argc, char** argv) {
     fmt::print("{}\n", object.dump());
     return 0;
   }
-  fmt::print("loss        {:.4f} nats a token\nperplexity  {:.3f}\nsupervised  {} of {} tokens\nsamples     {}\n", result.mean_loss(),
-             perplexity, grouped(result.supervised_tokens), grouped(result.tokens), samples_text(data));
+  fmt::print("loss        {:.4f} nats a token\nperplexity  {:.3f}\nsupervised  {} of {} tokens\nsamples     {}\n",
+             result.mean_loss(), perplexity, grouped(result.supervised_tokens), grouped(result.tokens),
+             samples_text(data));
   return 0;
 }
 

@@ -49,10 +49,13 @@ std::vector<std::string> read_prompts(const std::filesystem::path& path) {
     if (is_blank(line)) continue;
     const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
     if (!object.is_object() || !object.contains("prompt") || !object["prompt"].is_string())
-      fail(Error::Kind::kData, "{}:{}: expected a JSON object with a string \"prompt\", one a line", path.string(), number);
+      fail(Error::Kind::kData, "{}:{}: expected a JSON object with a string \"prompt\", one a line", path.string(),
+           number);
     prompts.push_back(object["prompt"]);
   }
-  if (prompts.empty()) fail(Error::Kind::kData, "{}: no prompt in it; expected a JSON object with a \"prompt\" on each line", path.string());
+  if (prompts.empty())
+    fail(Error::Kind::kData, "{}: no prompt in it; expected a JSON object with a \"prompt\" on each line",
+         path.string());
   return prompts;
 }
 
@@ -62,7 +65,8 @@ class Conversation {
   Conversation(const Tokenizer& tokenizer, const GenerateFlags& flags) : tokenizer_(tokenizer), system_(flags.system) {
     chat_ = !flags.raw && (!tokenizer.spec().chat_template.empty() || !flags.chat_template.empty());
     if (!chat_ && !system_.empty())
-      fail(Error::Kind::kUsage, "--system needs a chat format: {}", flags.raw ? "leave --raw out" : "the model file has none; choose one by --chat-template");
+      fail(Error::Kind::kUsage, "--system needs a chat format: {}",
+           flags.raw ? "leave --raw out" : "the model file has none; choose one by --chat-template");
     if (chat_) style_ = chat_style(tokenizer.spec(), flags.chat_template);
   }
 
@@ -104,9 +108,13 @@ struct Timing {
   double prompt_seconds = 0.0, answer_seconds = 0.0;
 
   void print() const {
-    const auto rate = [](int64_t tokens, double seconds) { return static_cast<double>(tokens) / std::max(seconds, 1e-9); };
-    fmt::print(stderr, "prompt {} tokens in {:.2f} s ({:.1f} tokens/s), generated {} tokens in {:.2f} s ({:.1f} tokens/s)\n", prompt_tokens,
-               prompt_seconds, rate(prompt_tokens, prompt_seconds), answer_tokens, answer_seconds, rate(answer_tokens, answer_seconds));
+    const auto rate = [](int64_t tokens, double seconds) {
+      return static_cast<double>(tokens) / std::max(seconds, 1e-9);
+    };
+    fmt::print(stderr,
+               "prompt {} tokens in {:.2f} s ({:.1f} tokens/s), generated {} tokens in {:.2f} s ({:.1f} tokens/s)\n",
+               prompt_tokens, prompt_seconds, rate(prompt_tokens, prompt_seconds), answer_tokens, answer_seconds,
+               rate(answer_tokens, answer_seconds));
   }
 };
 
@@ -116,7 +124,8 @@ class Answers {
       : generator_(generator), tokenizer_(tokenizer), flags_(flags) {}
 
   // on_token sees all ids so far.
-  std::vector<int32_t> answer(std::span<const int32_t> prompt, FunctionRef<void(const std::vector<int32_t>&)> on_token) {
+  std::vector<int32_t> answer(std::span<const int32_t> prompt,
+                              FunctionRef<void(const std::vector<int32_t>&)> on_token) {
     generator_.reset();
     const Clock::time_point start = Clock::now();
     Clock::time_point first = start;
@@ -156,7 +165,8 @@ void write_out(std::string_view text) {
   std::fflush(stdout);
 }
 
-void stream_answer(Answers& answers, const Conversation& conversation, std::span<const int32_t> prompt, int64_t max_tokens) {
+void stream_answer(Answers& answers, const Conversation& conversation, std::span<const int32_t> prompt,
+                   int64_t max_tokens) {
   std::string text;
   size_t written = 0;
   const std::vector<int32_t> ids = answers.answer(prompt, [&](const std::vector<int32_t>& so_far) {
@@ -174,7 +184,8 @@ void answer_file(Answers& answers, const Conversation& conversation, std::span<c
                  std::span<const std::vector<int32_t>> prompt_ids) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     const std::vector<int32_t> ids = answers.answer(prompt_ids[i], [](const std::vector<int32_t>&) {});
-    const nlohmann::ordered_json object = {{"prompt", prompts[i]}, {"text", conversation.answer_text(ids)}, {"ids", ids}};
+    const nlohmann::ordered_json object = {
+        {"prompt", prompts[i]}, {"text", conversation.answer_text(ids)}, {"ids", ids}};
     write_out(object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
 }
@@ -186,17 +197,25 @@ void add_options(CommandLine& line, GenerateFlags& flags) {
   source->add_option("--prompt", flags.prompt, "The prompt; the answer is streamed to stdout.")->type_name("TEXT");
   source
       ->add_option("--prompts", flags.prompts,
-                   "A file with a JSON object with \"prompt\" on each line; for each a line {\"prompt\", \"text\", \"ids\"} goes to stdout.")
+                   "A file with a JSON object with \"prompt\" on each line; for each a line {\"prompt\", \"text\", "
+                   "\"ids\"} goes to stdout.")
       ->type_name("FILE");
   source->require_option(1);
-  line.option("--system", flags.system, "TEXT", "System message; the default is that of the model's own template, if it has one.");
+  line.option("--system", flags.system, "TEXT",
+              "System message; the default is that of the model's own template, if it has one.");
   line.add_flag("--raw", flags.raw, "Continue the prompt as plain text, without the chat format.");
-  line.option("--max-tokens", flags.max_tokens, "TOKENS", "Longest answer.")->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  line.option("--temperature", flags.sampling.temperature, "NUMBER", "0 takes the most likely token; higher is more varied.")->check(CLI::Range(0.0, 100.0));
-  line.option("--top-p", flags.sampling.top_p, "NUMBER", "Choose among the most likely tokens that together have this probability.")
+  line.option("--max-tokens", flags.max_tokens, "TOKENS", "Longest answer.")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  line.option("--temperature", flags.sampling.temperature, "NUMBER",
+              "0 takes the most likely token; higher is more varied.")
+      ->check(CLI::Range(0.0, 100.0));
+  line.option("--top-p", flags.sampling.top_p, "NUMBER",
+              "Choose among the most likely tokens that together have this probability.")
       ->check(CLI::Range(0.0, 1.0));
   line.option("--seed", flags.sampling.seed, "N", "Of the random choices; the same seed gives the same answer.");
-  line.add_option("--context", flags.context, "Prompt and answer together at most; the default is the prompt plus --max-tokens, as far as the model goes.")
+  line.add_option(
+          "--context", flags.context,
+          "Prompt and answer together at most; the default is the prompt plus --max-tokens, as far as the model goes.")
       ->type_name("TOKENS")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   line.option("--chat-template", flags.chat_template, "NAME", kChatTemplateHelp);
@@ -210,10 +229,12 @@ int run_generate(const Command& command, int argc, char** argv) {
   CommandLine line(command);
   add_options(line, flags);
   if (!line.read(argc, argv)) return 0;
-  if (flags.raw && !flags.chat_template.empty()) fail(Error::Kind::kUsage, "--raw and --chat-template exclude each other; leave one out");
+  if (flags.raw && !flags.chat_template.empty())
+    fail(Error::Kind::kUsage, "--raw and --chat-template exclude each other; leave one out");
 
   const bool from_file = !flags.prompts.empty();
-  const std::vector<std::string> prompts = from_file ? read_prompts(flags.prompts) : std::vector<std::string>{flags.prompt};
+  const std::vector<std::string> prompts =
+      from_file ? read_prompts(flags.prompts) : std::vector<std::string>{flags.prompt};
   const LanguageModel model = load_language_model(flags.model);
   const std::unique_ptr<LoraAdapter> adapter = load_adapter(model.weights, flags.adapter);
   const Conversation conversation(*model.tokenizer, flags);
@@ -224,7 +245,8 @@ int run_generate(const Command& command, int argc, char** argv) {
     longest = std::max(longest, static_cast<int64_t>(prompt_ids.back().size()));
   }
   const bool context_given = flags.context > 0;
-  const int64_t context = resolve_context(model.weights, context_given ? flags.context : longest + flags.max_tokens, context_given);
+  const int64_t context =
+      resolve_context(model.weights, context_given ? flags.context : longest + flags.max_tokens, context_given);
 
   ThreadPool pool(flags.threads);
   Generator generator(model.weights, adapter.get(), cpu_backend(), pool, context);

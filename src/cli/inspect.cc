@@ -1,6 +1,5 @@
 // patina inspect: what a model file or an adapter holds.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -26,8 +25,12 @@ class Report {
     json_[key] = std::move(value);
     if (!label.empty()) text_ += fmt::format("{:<16}{}\n", label, text);
   }
-  void add_number(const std::string& key, int64_t value, const std::string& label) { add(key, value, label, grouped(value)); }
-  void add_text(const std::string& key, const std::string& value, const std::string& label) { add(key, value, label, value); }
+  void add_number(const std::string& key, int64_t value, const std::string& label) {
+    add(key, value, label, grouped(value));
+  }
+  void add_text(const std::string& key, const std::string& value, const std::string& label) {
+    add(key, value, label, value);
+  }
   void print(bool json) const {
     fmt::print("{}", json ? json_.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : text_);
   }
@@ -65,13 +68,16 @@ void add_tensors(Report& report, std::span<const TensorInfo> tensors, bool list)
   if (!list) return;
   Json array = Json::array();
   for (const TensorInfo& tensor : tensors) {
-    array.push_back({{"name", tensor.name}, {"type", name(tensor.dtype)}, {"shape", tensor.shape.dims()}, {"bytes", tensor.bytes}});
-    report.add_line(fmt::format("  {:<44} {:<5} {:<16} {}", tensor.name, name(tensor.dtype), tensor.shape.str(), bytes_text(tensor.bytes)));
+    array.push_back(
+        {{"name", tensor.name}, {"type", name(tensor.dtype)}, {"shape", tensor.shape.dims()}, {"bytes", tensor.bytes}});
+    report.add_line(fmt::format("  {:<44} {:<5} {:<16} {}", tensor.name, name(tensor.dtype), tensor.shape.str(),
+                                bytes_text(tensor.bytes)));
   }
   report.add("tensors", array);
 }
 
-// An integer of the metadata, whatever the rest of the file is like: inspect also shows models that Patina cannot train.
+// An integer of the metadata, whatever the rest of the file is like: inspect also shows models that Patina cannot
+// train.
 std::optional<int64_t> find_int(const GgufFile& file, const std::string& key) {
   const auto found = file.metadata().find(key);
   if (found == file.metadata().end()) return std::nullopt;
@@ -114,7 +120,8 @@ void add_tokenizer(Report& report, const TokenizerSpec& spec) {
     }
   }
   report.add("tokenizer", {{"model", spec.model}, {"pre", spec.pre}, {"tokens", spec.tokens.size()}}, "tokenizer",
-             fmt::format("{}{}, {} tokens", spec.model, spec.pre.empty() ? "" : " / " + spec.pre, grouped(static_cast<int64_t>(spec.tokens.size()))));
+             fmt::format("{}{}, {} tokens", spec.model, spec.pre.empty() ? "" : " / " + spec.pre,
+                         grouped(static_cast<int64_t>(spec.tokens.size()))));
   report.add_text("chatFormat", format, "chat format");
 }
 
@@ -122,9 +129,11 @@ Report inspect_model(const GgufFile& file, bool list) {
   Report report;
   const std::string architecture = file.string_or("general.architecture", "unknown");
   report.add("path", file.path().string(), "model", file.path().string());
-  report.add("format", "gguf", "format", fmt::format("GGUF version {}, {}", file.version(), bytes_text(file.file_bytes())));
+  report.add("format", "gguf", "format",
+             fmt::format("GGUF version {}, {}", file.version(), bytes_text(file.file_bytes())));
   report.add("bytes", file.file_bytes());
-  if (const std::string title = file.string_or("general.name", ""); !title.empty()) report.add_text("name", title, "name");
+  if (const std::string title = file.string_or("general.name", ""); !title.empty())
+    report.add_text("name", title, "name");
   report.add_text("architecture", architecture, "architecture");
   add_sizes(report, file, architecture);
   std::string obstacle;
@@ -137,7 +146,8 @@ Report inspect_model(const GgufFile& file, bool list) {
     obstacle = error.what();
   }
   report.add_text("fingerprint", model_fingerprint(file), "fingerprint");
-  report.add("trainLm", {{"supported", obstacle.empty()}, {"reason", obstacle}}, "train-lm", obstacle.empty() ? "supported" : "not supported: " + obstacle);
+  report.add("trainLm", {{"supported", obstacle.empty()}, {"reason", obstacle}}, "train-lm",
+             obstacle.empty() ? "supported" : "not supported: " + obstacle);
   add_tensors(report, file.tensors(), list);
   return report;
 }
@@ -157,7 +167,9 @@ std::string ranges_text(const std::set<int>& numbers) {
 Report inspect_adapter(const std::filesystem::path& path, const std::string& format, const std::string& architecture) {
   AdapterBase base;
   base.architecture = architecture;
-  base.row_map = [](int, std::string_view) { return std::span<const int32_t>(); };  // the order of rows changes no figure here
+  base.row_map = [](int, std::string_view) {
+    return std::span<const int32_t>();
+  };  // the order of rows changes no figure here
   const AdapterFile adapter = read_adapter(path, base);
   std::set<int64_t> ranks;
   std::set<float> alphas;
@@ -175,9 +187,9 @@ Report inspect_adapter(const std::filesystem::path& path, const std::string& for
   report.add("path", path.string(), "adapter", path.string());
   report.add_text("format", format, "format");
   report.add_text("adapterType", "lora", "type");
-  report.add("rank", ranks, "rank", fmt::format("{}", fmt::join(ranks, ", ")));
-  report.add("alpha", alphas, "alpha", fmt::format("{}", fmt::join(alphas, ", ")));
-  report.add("sites", sites, "sites", fmt::format("{}", fmt::join(sites, ", ")));
+  report.add("rank", ranks, "rank", joined(ranks));
+  report.add("alpha", alphas, "alpha", joined(alphas));
+  report.add("sites", sites, "sites", joined(sites));
   report.add("layers", layers, "layers", ranges_text(layers));
   report.add("pairs", adapter.pairs.size(), "pairs", fmt::to_string(adapter.pairs.size()));
   report.add_number("parameters", parameters, "parameters");
@@ -201,7 +213,8 @@ Report inspect(const std::filesystem::path& path, bool list_tensors) {
   if (std::filesystem::is_directory(path)) return inspect_adapter(path, "peft", "");
   if (path.extension() == ".safetensors") return inspect_safetensors(path);
   const GgufFile file = GgufFile::open(path);
-  if (file.string_or("general.type", "model") == "adapter") return inspect_adapter(path, "gguf", file.string_or("general.architecture", ""));
+  if (file.string_or("general.type", "model") == "adapter")
+    return inspect_adapter(path, "gguf", file.string_or("general.architecture", ""));
   return inspect_model(file, list_tensors);
 }
 
@@ -211,7 +224,8 @@ int run_inspect(const Command& command, int argc, char** argv) {
   std::string path;
   bool json = false, list_tensors = false;
   CommandLine line(command);
-  line.add_option("PATH", path, "A GGUF model or adapter, a safetensors file, or a PEFT adapter directory.")->required();
+  line.add_option("PATH", path, "A GGUF model or adapter, a safetensors file, or a PEFT adapter directory.")
+      ->required();
   line.add_flag("--json", json, "Print one JSON object.");
   line.add_flag("--tensors", list_tensors, "List every tensor.");
   if (!line.read(argc, argv)) return 0;

@@ -1,5 +1,5 @@
-// patina: trains small adapters on large frozen models. This file finds the command and turns errors into one line and an exit
-// status: 0 done, 1 the run failed, 2 the command line was wrong, 128 + signal after an interrupt.
+// patina: trains small adapters on large frozen models. This file finds the command and turns errors into one line and
+// an exit status: 0 done, 1 the run failed, 2 the command line was wrong, 128 + signal after an interrupt.
 #include <fmt/format.h>
 
 #include <array>
@@ -23,10 +23,13 @@ constexpr std::array kCommands = {
 };
 
 void print_help() {
-  fmt::print("patina {}: trains small adapters on large frozen models\n\nUsage: patina COMMAND [OPTIONS]\n\nCommands:\n", PATINA_VERSION);
+  fmt::print(
+      "patina {}: trains small adapters on large frozen models\n\nUsage: patina COMMAND [OPTIONS]\n\nCommands:\n",
+      PATINA_VERSION);
   for (const Command& command : kCommands) fmt::print("  {:<10}{}\n", command.name, command.summary);
-  fmt::print("\nOptions:\n  -h,--help   Print this help, or after a command the help of that command.\n"
-             "  --version   Print the version.\n");
+  fmt::print(
+      "\nOptions:\n  -h,--help   Print this help, or after a command the help of that command.\n"
+      "  --version   Print the version.\n");
 }
 
 int dispatch(int argc, char** argv) {
@@ -81,7 +84,8 @@ int run_program(int argc, char** argv) {
   } catch (const Error& error) {
     return report(error.kind() == Error::Kind::kUsage ? kUsageWrong : kRunFailed, error.what());
   } catch (const InternalError& error) {
-    return report(kRunFailed, fmt::format("a fault of patina {} itself, please report it with the command line: {}", PATINA_VERSION, error.what()));
+    return report(kRunFailed, fmt::format("a fault of patina {} itself, please report it with the command line: {}",
+                                          PATINA_VERSION, error.what()));
   } catch (const std::bad_alloc&) {
     return report(kRunFailed, "out of memory; lower --micro-tokens or --context");
   }

@@ -51,6 +51,21 @@ Tensor maximum_tensor(const Graph& graph, ValueId id) {
   return tensor;
 }
 
+int64_t live_bytes(const Graph& graph, const Plan& plan, int node) {
+  std::vector<bool> made(plan.storage.size()), read(plan.storage.size());
+  for (int i = 0; i < static_cast<int>(graph.nodes().size()); ++i) {
+    const Node& at = graph.nodes()[static_cast<size_t>(i)];
+    std::vector<bool>& marks = i <= node ? made : read;
+    for (const ValueId value : i <= node ? at.outputs : at.inputs)
+      if (value != kNoValue) marks[static_cast<size_t>(plan.storage[static_cast<size_t>(value)])] = true;
+  }
+  for (const ValueId output : graph.outputs()) read[static_cast<size_t>(plan.storage[static_cast<size_t>(output)])] = true;
+  int64_t bytes = 0;
+  for (size_t v = 0; v < plan.storage.size(); ++v)
+    if (made[v] && read[v] && plan.offset_bytes[v] >= 0) bytes += aligned(graph.maximum_bytes(static_cast<ValueId>(v)));
+  return bytes;
+}
+
 Plan plan_memory(const Graph& graph, const Backend& backend, int threads) {
   const size_t values = static_cast<size_t>(graph.values());
   const int nodes = static_cast<int>(graph.nodes().size());

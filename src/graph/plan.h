@@ -24,6 +24,9 @@ struct Plan {
 // outputs to the end.
 Plan plan_memory(const Graph& graph, const Backend& backend, int threads);
 
+// Arena bytes of the values that `node` or an earlier node made and a later node, or the caller, reads.
+int64_t live_bytes(const Graph& graph, const Plan& plan, int node);
+
 // A value as a tensor at its maximal extents, without data.
 Tensor maximum_tensor(const Graph& graph, ValueId id);
 

@@ -59,6 +59,8 @@ Trainer::Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Se
   plan_.trainable_bytes = 2 * buffer_bytes;
   plan_.moments_bytes = 2 * buffer_bytes;
   plan_.arena_bytes = runner_.plan().arena_bytes;
+  const ValueId loss = runner_.graph().outputs().front();
+  plan_.saved_bytes = live_bytes(runner_.graph(), runner_.plan(), runner_.graph().value(loss).producer);
   schedule_.kind = options.schedule;
   schedule_.peak = options.learning_rate;
   schedule_.warmup_steps = plan_.warmup_steps;

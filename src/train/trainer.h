@@ -35,6 +35,7 @@ struct TrainPlan {
   int64_t trainable_bytes;  // values and gradients
   int64_t moments_bytes;
   int64_t arena_bytes;      // activations saved for backward, and scratch
+  int64_t saved_bytes;      // of the arena: kept from forward for backward
 };
 
 struct StepReport {

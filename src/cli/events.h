@@ -1,0 +1,25 @@
+// Events for programs: one JSON object a line on stdout (--jsonl). Fields: docs/events.md.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace patina {
+
+using Json = nlohmann::ordered_json;
+
+class EventWriter {
+ public:
+  explicit EventWriter(bool enabled);
+  // Writes {"event": name, ...fields} at once, so that a reader sees it while the run goes on. A reader that went away
+  // ends the events, not the run.
+  void write(const std::string& name, const Json& fields);
+
+ private:
+  bool enabled_;
+};
+
+// One line; bytes that are no UTF-8 (in paths) become U+FFFD.
+std::string to_line(const Json& json);
+
+}  // namespace patina

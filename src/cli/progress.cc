@@ -1,0 +1,89 @@
+#include "cli/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "cli/common.h"
+#include "cli/memory.h"
+
+namespace patina {
+
+namespace {
+
+constexpr double kSecondsBetweenLines = 5.0;
+constexpr int64_t kWidestBar = 30, kNarrowestBar = 8;
+
+bool wants_colour() {
+  const char* no_colour = std::getenv("NO_COLOR");  // https://no-color.org
+  return no_colour == nullptr || *no_colour == '\0';
+}
+
+int64_t terminal_columns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+double seconds(std::chrono::steady_clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+Progress::Progress()
+    : terminal_(isatty(STDERR_FILENO) == 1),
+      colour_(wants_colour()),
+      start_(std::chrono::steady_clock::now()),
+      last_line_(start_) {}
+
+Progress::~Progress() { clear_bar(); }
+
+void Progress::on_step(const StepReport& step) {
+  const auto now = std::chrono::steady_clock::now();
+  tokens_ += step.tokens;
+  const double elapsed = seconds(now - start_);
+  const double left = elapsed / static_cast<double>(step.step) * static_cast<double>(step.total_steps - step.step);
+  const std::string figures = fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  {:.0f} tokens/s  left {}  resident {}",
+                                          step.step, step.total_steps, step.loss, step.learning_rate,
+                                          static_cast<double>(tokens_) / std::max(elapsed, 1e-9), duration_text(left),
+                                          bytes_text(resident_bytes()));
+  if (terminal_) {
+    draw_bar(step, figures);
+  } else if (step.step == 1 || seconds(now - last_line_) >= kSecondsBetweenLines) {
+    print_line(figures);
+    last_line_ = now;
+  }
+}
+
+void Progress::on_epoch(const EpochReport& epoch) {
+  print_line(fmt::format("epoch {}/{}  mean loss {:.4f}{}  {}", epoch.epoch, epoch.epochs, epoch.loss,
+                         epoch.best ? " (best)" : "", duration_text(epoch.ms / 1e3)));
+}
+
+void Progress::print_line(const std::string& text) {
+  clear_bar();
+  fmt::print(stderr, "{}\n", text);
+}
+
+void Progress::draw_bar(const StepReport& step, const std::string& figures) {
+  const int64_t columns = terminal_columns() - 1;  // the last column would wrap on some terminals
+  const int64_t room = std::min(kWidestBar, columns - static_cast<int64_t>(figures.size()) - 3);
+  std::string line;
+  if (room >= kNarrowestBar) {
+    const int64_t filled = room * step.step / step.total_steps;
+    const std::string done(static_cast<size_t>(filled), '='), left(static_cast<size_t>(room - filled), ' ');
+    line = fmt::format("[{}{}{}{}] ", colour_ ? "\x1b[32m" : "", done, colour_ ? "\x1b[0m" : "", left);
+  }
+  line += figures.substr(0, static_cast<size_t>(std::max<int64_t>(columns, 0)));
+  fmt::print(stderr, "\r\x1b[K{}", line);
+  bar_shown_ = true;
+}
+
+void Progress::clear_bar() {
+  if (bar_shown_) fmt::print(stderr, "\r\x1b[K");
+  bar_shown_ = false;
+}
+
+}  // namespace patina

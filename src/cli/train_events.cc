@@ -1,0 +1,187 @@
+#include "cli/train_events.h"
+
+#include <algorithm>
+
+#include "backend/cpu/cpu_backend.h"
+#include "cli/memory.h"
+#include "ops/frozen_linear.h"
+
+namespace patina {
+
+namespace {
+
+int64_t count_fused_backward(const Graph& graph) {
+  return std::count_if(graph.nodes().begin(), graph.nodes().end(), [](const Node& node) {
+    const auto* product = dynamic_cast<const FrozenLinear*>(node.op.get());
+    return product != nullptr && product->direction == FrozenLinear::Direction::kBackward;
+  });
+}
+
+std::vector<std::string> site_names(const std::vector<Site>& sites) {
+  std::vector<std::string> names;
+  for (const Site& site : sites)
+    if (std::find(names.begin(), names.end(), site.name) == names.end()) names.push_back(site.name);
+  return names;
+}
+
+std::map<std::string, int64_t> type_counts(const GgufFile& file) {
+  std::map<std::string, int64_t> types;
+  for (const GgufTensor& tensor : file.tensors()) ++types[std::string(name(tensor.dtype))];
+  return types;
+}
+
+}  // namespace
+
+int64_t TrainRun::planned_bytes() const {
+  return plan.weights_bytes + plan.trainable_bytes + plan.moments_bytes + plan.arena_bytes + process_bytes;
+}
+
+Json start_event(const TrainRun& run) {
+  const TrainFlags& flags = run.flags;
+  const TrainOptions& options = flags.options;
+  Json event = {{"version", PATINA_VERSION},
+                {"command", "train-lm"},
+                {"model", flags.model},
+                {"modelFingerprint", run.model_fingerprint},
+                {"adapterType", flags.adapter_type},
+                {"sites", site_names(run.sites)},
+                {"layers", flags.layers},
+                {"rank", flags.rank},
+                {"alpha", flags.alpha},
+                {"trainable", run.parameters},
+                {"optimizer", "adamw"},
+                {"lr", options.learning_rate},
+                {"schedule", flags.schedule},
+                {"warmup", options.warmup},
+                {"weightDecay", options.adamw.weight_decay},
+                {"gradClip", options.grad_clip}};
+  if (options.steps > 0)
+    event["steps"] = options.steps;
+  else
+    event["epochs"] = options.epochs;
+  event.update(
+      {{"batchTokens", options.batch_tokens},
+       {"microTokens", run.plan.micro_tokens},
+       {"context", flags.context},
+       {"lossOn", flags.loss_on},
+       {"chatTemplate", flags.chat_template},
+       {"recompute", false},
+       {"seed", options.seed},
+       {"threads", flags.threads},
+       {"isa", cpu_isa()},
+       {"bwd", {{"requested", "fused"}, {"fused", count_fused_backward(run.graph)}, {"mm", 0}, {"outprod", 0}}},
+       {"out", flags.out}});
+  return event;
+}
+
+Json model_event(const TrainRun& run) {
+  const DecoderConfig& config = run.model.weights.config();
+  return {{"path", run.flags.model},         {"architecture", config.architecture},
+          {"layers", config.layers},         {"width", config.width},
+          {"vocab", config.vocabulary},      {"types", type_counts(run.model.weights.file())},
+          {"bytes", run.plan.weights_bytes}, {"ms", run.model.load_ms}};
+}
+
+Json data_event(const TrainRun& run) {
+  return {{"path", run.flags.data},
+          {"fingerprint", run.data.fingerprint},
+          {"samples", run.data.read},
+          {"used", run.data.sequences.size()},
+          {"truncated", run.data.truncated},
+          {"skipped", run.data.skipped},
+          {"tokens", run.data.tokens},
+          {"supervisedTokens", run.data.supervised_tokens},
+          {"stepsPerEpoch", run.plan.steps_per_epoch},
+          {"totalSteps", run.plan.total_steps},
+          {"warmupSteps", run.plan.warmup_steps}};
+}
+
+Json memory_event(const TrainRun& run) {
+  return {{"weights", run.plan.weights_bytes},
+          {"trainables", run.plan.trainable_bytes},
+          {"moments", run.plan.moments_bytes},
+          {"saved", run.plan.saved_bytes},
+          {"scratch", run.plan.arena_bytes - run.plan.saved_bytes},
+          {"process", run.process_bytes},
+          {"planned", run.planned_bytes()},
+          {"budget", machine_bytes()}};
+}
+
+Json step_event(const StepReport& step) {
+  return {{"epoch", step.epoch},
+          {"step", step.step},
+          {"totalSteps", step.total_steps},
+          {"loss", step.loss},
+          {"lr", step.learning_rate},
+          {"gradNorm", step.grad_norm},
+          {"clipScale", step.clip_scale},
+          {"tokens", step.tokens},
+          {"supervised", step.supervised},
+          {"ms", step.ms},
+          {"tokensPerSecond", step.tokens_per_second},
+          {"residentBytes", resident_bytes()}};
+}
+
+Json epoch_event(const EpochReport& epoch) {
+  return {{"epoch", epoch.epoch},
+          {"epochs", epoch.epochs},
+          {"loss", epoch.loss},
+          {"ma5", epoch.mean_of_last_five},
+          {"lr", epoch.learning_rate},
+          {"gradNorm", epoch.grad_norm},
+          {"ms", epoch.ms},
+          {"etaMs", epoch.eta_ms},
+          {"best", epoch.best}};
+}
+
+std::string_view reason_name(TrainResult::Reason reason) {
+  return reason == TrainResult::Reason::kInterrupted ? "interrupted" : "completed";
+}
+
+std::string_view kind_name(Error::Kind kind) {
+  switch (kind) {
+    case Error::Kind::kUsage:
+      return "usage";
+    case Error::Kind::kModel:
+      return "model";
+    case Error::Kind::kData:
+      return "data";
+    case Error::Kind::kMemory:
+      return "memory";
+    case Error::Kind::kNonFinite:
+      return "nonfinite";
+    case Error::Kind::kIo:
+      return "io";
+  }
+  PATINA_CHECK(false, "kind {}", static_cast<int>(kind));
+}
+
+std::string describe(const TrainRun& run) {
+  const DecoderConfig& config = run.model.weights.config();
+  const TrainPlan& plan = run.plan;
+  std::string types;
+  for (const auto& [type, count] : type_counts(run.model.weights.file()))
+    types += fmt::format(", {} x {}", type, count);
+  std::string text = fmt::format("model     {}: {}, {} layers, width {}, vocabulary {}{}\n", run.flags.model,
+                                 config.architecture, config.layers, config.width, grouped(config.vocabulary), types);
+  text += fmt::format("adapter   {}, rank {}, alpha {}, sites {}, {} layers: {} trainable parameters\n",
+                      run.flags.adapter_type, run.flags.rank, run.flags.alpha, joined(site_names(run.sites)),
+                      run.flags.layers > 0 ? run.flags.layers : config.layers, grouped(run.parameters));
+  text += fmt::format("data      {}: samples {}\n          {} tokens, {} supervised\n", run.flags.data,
+                      samples_text(run.data), grouped(run.data.tokens), grouped(run.data.supervised_tokens));
+  text += fmt::format(
+      "steps     {} in {} {} ({} in the first), {} of warm-up; up to {} tokens a step, {} in memory at once\n",
+      plan.total_steps, plan.epochs, plan.epochs == 1 ? "epoch" : "epochs", plan.steps_per_epoch, plan.warmup_steps,
+      grouped(run.flags.options.batch_tokens), grouped(plan.micro_tokens));
+  text += fmt::format(
+      "memory    {} planned: weights {} (mapped file), trainables {}, moments {}, saved activations {}, scratch {}, "
+      "process {}\n",
+      bytes_text(run.planned_bytes()), bytes_text(plan.weights_bytes), bytes_text(plan.trainable_bytes),
+      bytes_text(plan.moments_bytes), bytes_text(plan.saved_bytes), bytes_text(plan.arena_bytes - plan.saved_bytes),
+      bytes_text(run.process_bytes));
+  text += fmt::format("machine   {} threads, {}, {} of memory\n", run.flags.threads, cpu_isa(),
+                      bytes_text(machine_bytes()));
+  return text;
+}
+
+}  // namespace patina

@@ -1,0 +1,51 @@
+// What a training run says about itself, once: the events that --jsonl prints, the text on stderr and train_log.json
+// come from here.
+#pragma once
+
+#include <string>
+
+#include "cli/common.h"
+#include "cli/events.h"
+#include "train/trainer.h"
+
+namespace patina {
+
+// The command line of train-lm.
+struct TrainFlags {
+  std::string model, data, out, adapter_type = "lora", sites = "all", micro_tokens = "auto", schedule = "cosine",
+                                loss_on = "assistant", chat_template;
+  int64_t rank = 16, layers = 0, context = kDefaultContextTokens, show_mask = 0;
+  float alpha = 32.0f;
+  TrainOptions options;
+  int threads = 0;
+  bool jsonl = false, overwrite = false;
+};
+
+// A run that is about to start.
+struct TrainRun {
+  const TrainFlags& flags;
+  const LanguageModel& model;
+  const Dataset& data;
+  const std::vector<Site>& sites;  // adapted
+  int64_t parameters;              // trainable
+  const TrainPlan& plan;
+  const Graph& graph;
+  int64_t process_bytes;  // of the program itself, tokenizer and data included, before the run's own buffers
+  std::string model_fingerprint;
+
+  int64_t planned_bytes() const;
+};
+
+Json start_event(const TrainRun& run);
+Json model_event(const TrainRun& run);
+Json data_event(const TrainRun& run);
+Json memory_event(const TrainRun& run);
+Json step_event(const StepReport& step);
+Json epoch_event(const EpochReport& epoch);
+std::string_view reason_name(TrainResult::Reason reason);  // "completed", "interrupted"
+std::string_view kind_name(Error::Kind kind);              // of a fatal event: "usage", "model", ...
+
+// The same for people, a few lines.
+std::string describe(const TrainRun& run);
+
+}  // namespace patina

@@ -1,0 +1,280 @@
+// patina train-lm: trains a LoRA adapter of a language model on text.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <new>
+
+#include "backend/cpu/cpu_backend.h"
+#include "cli/interrupt.h"
+#include "cli/memory.h"
+#include "cli/progress.h"
+#include "cli/train_events.h"
+#include "cli/train_output.h"
+#include "formats/names.h"
+
+namespace patina {
+
+namespace {
+
+constexpr std::string_view kAuto = "auto";
+const std::map<std::string, Schedule> kSchedules = {
+    {"cosine", Schedule::kCosine}, {"linear", Schedule::kLinear}, {"constant", Schedule::kConstant}};
+
+// Options whose default depends on another or on the model: were they given?
+struct Given {
+  const CLI::Option *context, *batch_tokens;
+};
+
+Given add_options(CommandLine& line, TrainFlags& flags) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  TrainOptions& options = flags.options;
+  Given given{};
+  line.option("--model", flags.model, "FILE", "GGUF model; it is never changed.")->required();
+  line.option("--data", flags.data, "FILE", "Data set: .txt, or .jsonl with messages, prompt and completion, or text.")
+      ->required();
+  line.option("--out", flags.out, "DIR", "Directory for the adapter; required, except with --show-mask.");
+  line.option("--adapter-type", flags.adapter_type, "KIND", "Kind of adapter: lora.")->check(CLI::IsMember({"lora"}));
+  line.option("--rank", flags.rank, "N", "Rank of the adapter.")->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
+  line.option("--alpha", flags.alpha, "NUMBER", "The adapter's part is scaled by alpha / rank.")
+      ->check(CLI::PositiveNumber);
+  line.option("--sites", flags.sites, "LIST",
+              "Layers to adapt: all, attn (q,k,v,o), mlp (gate,up,down), or a list of these with commas.");
+  line.option("--layers", flags.layers, "N", "Adapt only the last N layers; 0 adapts all.")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 16));
+  given.context = line.option("--context", flags.context, "TOKENS",
+                              "Longest sequence; the default is less where the model's own limit is.")
+                      ->check(CLI::Range(int64_t{2}, kMost));
+  given.batch_tokens = line.option("--batch-tokens", options.batch_tokens, "TOKENS",
+                                   "Tokens of an optimizer step, filled with whole sequences; at least --context, "
+                                   "which is the default where that is more.")
+                           ->check(CLI::Range(int64_t{1}, kMost));
+  line.option("--micro-tokens", flags.micro_tokens, "TOKENS",
+              "Tokens in memory at once, or auto. Less takes less memory; the result changes by rounding only.");
+  CLI::Option* epochs =
+      line.option("--epochs", options.epochs, "N", "Passes over the data set.")->check(CLI::Range(int64_t{1}, kMost));
+  line.add_option("--steps", options.steps, "Optimizer steps, instead of --epochs.")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, kMost))
+      ->excludes(epochs);
+  line.option("--lr", options.learning_rate, "NUMBER", "Highest learning rate.")->check(CLI::PositiveNumber);
+  line.option("--schedule", flags.schedule, "NAME",
+              "How the learning rate falls after the warm-up: cosine or linear to a tenth, or constant.")
+      ->check(CLI::IsMember(kSchedules));
+  line.option("--warmup", options.warmup, "NUMBER", "Warm-up: below 1 a fraction of all steps, else steps.")
+      ->check(CLI::NonNegativeNumber);
+  line.option("--weight-decay", options.adamw.weight_decay, "NUMBER", "Decoupled weight decay of AdamW.")
+      ->check(CLI::NonNegativeNumber);
+  line.option("--grad-clip", options.grad_clip, "NUMBER", "Largest norm of the whole gradient; 0 does not clip.")
+      ->check(CLI::NonNegativeNumber);
+  line.option("--loss-on", flags.loss_on, "WHAT", kLossOnHelp);
+  line.option("--seed", options.seed, "N",
+              "Of the first values and of the order of samples; the same seed gives the same adapter, to the bit.");
+  add_threads_option(line, flags.threads);
+  line.option("--chat-template", flags.chat_template, "NAME", kChatTemplateHelp);
+  line.add_option("--show-mask", flags.show_mask,
+                  "Print which text of the first N samples is supervised, and train nothing.")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, kMost));
+  line.add_flag("--jsonl", flags.jsonl, "Print events on stdout, one JSON object a line.");
+  line.add_flag("--overwrite", flags.overwrite, "Replace the files of an earlier run in --out.");
+  return given;
+}
+
+int64_t parse_micro_tokens(const std::string& text) {
+  if (text == kAuto) return 0;
+  int64_t tokens = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tokens);
+  if (error != std::errc() || end != text.data() + text.size() || tokens < 1)
+    fail(Error::Kind::kUsage, "--micro-tokens {}: expected auto or a number of tokens, at least 1", text);
+  return tokens;
+}
+
+std::vector<Site> choose_sites(const DecoderModel& model, const TrainFlags& flags) {
+  std::set<std::string> names;
+  for (const SiteName site : parse_sites(flags.sites)) {
+    if (site == SiteName::kLmHead)
+      fail(Error::Kind::kUsage, "--sites {}: lm_head cannot be adapted: {}; leave it out", flags.sites,
+           model.tied_head() ? "in this model it shares its weight with the embedding"
+                             : "only the layers' own products can be");
+    names.insert(std::string(site_name(site)));
+  }
+  return select_sites(model.sites(), names, static_cast<int>(flags.layers));
+}
+
+// Shows a run to people and programs, and keeps what train_log.json needs.
+class RunObserver final : public TrainObserver {
+ public:
+  RunObserver(Trainer& trainer, EventWriter& events) : trainer_(trainer), events_(events) {}
+
+  void on_step(const StepReport& step) override {
+    clip_scale_ = step.clip_scale;
+    progress_.on_step(step);
+    events_.write("step", step_event(step));
+  }
+  void on_epoch(const EpochReport& epoch) override {
+    progress_.on_epoch(epoch);
+    Json event = epoch_event(epoch);
+    events_.write("epoch", event);
+    Json norms = Json::object();  // before clipping
+    for (const GradientNorm& gradient : trainer_.gradient_norms())
+      norms[gradient.parameter] = gradient.norm / clip_scale_;
+    event["gradNorms"] = norms;
+    epochs_.push_back(event);
+  }
+  void on_warning(const std::string& message) override {
+    progress_.print_line("warning: " + message);
+    events_.write("warning", {{"message", message}, {"count", 1}});
+    warnings_.push_back(message);
+  }
+
+  const Json& epochs() const { return epochs_; }
+  const Json& warnings() const { return warnings_; }
+
+ private:
+  Trainer& trainer_;
+  EventWriter& events_;
+  Progress progress_;
+  double clip_scale_ = 1.0;
+  Json epochs_ = Json::array(), warnings_ = Json::array();
+};
+
+void print_masks(const Dataset& data, const Tokenizer& tokenizer, int64_t count) {
+  for (const Sequence& sequence : data.sequences) {
+    if (count-- == 0) break;
+    fmt::print("sample {}: {} tokens, {} supervised (+)\n{}\n", sequence.sample + 1, sequence.ids.size(),
+               sequence.supervised_tokens(), show_mask(sequence, tokenizer));
+  }
+}
+
+// For a shell to read back.
+std::string shell_quoted(const std::string& text) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+void print_summary(const TrainFlags& flags, const TrainResult& result) {
+  const std::string out = shell_quoted(flags.out), model = shell_quoted(flags.model);
+  fmt::print(stderr, "\n{} after {} steps in {}: mean loss of the last epoch {:.4f}\n", reason_name(result.reason),
+             result.steps, duration_text(result.ms / 1e3), result.final_loss);
+  fmt::print(
+      stderr,
+      "The adapter lies in {} as a PEFT directory and as adapter.gguf; train_log.json beside it tells the whole run.\n",
+      out);
+  fmt::print(stderr, "Use it:\n  patina generate --model {} --adapter {} --prompt 'your question'\n", model, out);
+  fmt::print(stderr, "  llama-cli -m {} --lora {}\n", model,
+             shell_quoted((std::filesystem::path(flags.out) / "adapter.gguf").string()));
+}
+
+int train(TrainFlags& flags, const Given& given, EventWriter& events) {
+  TrainOptions& options = flags.options;
+  options.micro_tokens = parse_micro_tokens(flags.micro_tokens);
+  options.schedule = kSchedules.at(flags.schedule);
+  DatasetOptions data_options;
+  data_options.loss_on = parse_loss_on(flags.loss_on);
+  data_options.chat_template = flags.chat_template;
+  const bool show_only = flags.show_mask > 0;
+  if (flags.out.empty() && !show_only) fail(Error::Kind::kUsage, "--out is required: a directory for the adapter");
+  std::optional<OutputDirectory> out;
+  if (!show_only) out.emplace(flags.out, flags.overwrite);
+
+  const LanguageModel model = load_language_model(flags.model);
+  flags.context = resolve_context(model.weights, flags.context, given.context->count() > 0);
+  if (given.batch_tokens->count() == 0) options.batch_tokens = std::max(options.batch_tokens, flags.context);
+  if (options.batch_tokens < flags.context)
+    fail(Error::Kind::kUsage,
+         "--batch-tokens {} is less than --context {}: a step must hold the longest sequence; raise the one or lower "
+         "the other",
+         options.batch_tokens, flags.context);
+  const std::vector<Site> sites = choose_sites(model.weights, flags);
+  data_options.context_tokens = flags.context;
+  const Dataset data = load_dataset(flags.data, *model.tokenizer, data_options);
+  if (show_only) {
+    print_masks(data, *model.tokenizer, flags.show_mask);
+    return 0;
+  }
+
+  const int64_t process_bytes = anonymous_bytes();
+  LoraAdapter adapter(sites, flags.rank, flags.alpha, options.seed);
+  ThreadPool pool(flags.threads);
+  Trainer trainer(model.weights, adapter, data.sequences, options, cpu_backend(), pool);
+  const TrainRun run{flags,
+                     model,
+                     data,
+                     sites,
+                     adapter.parameters().parameters(),
+                     trainer.plan(),
+                     trainer.graph(),
+                     process_bytes,
+                     model.weights.fingerprint()};
+  Json log = {{"start", start_event(run)},
+              {"model", model_event(run)},
+              {"data", data_event(run)},
+              {"memory", memory_event(run)}};
+  for (const auto& [name, fields] : log.items()) events.write(name, fields);
+  fmt::print(stderr, "{}\n", describe(run));
+
+  catch_interrupts();
+  TrainResult result;
+  {
+    RunObserver observer(trainer, events);
+    result = trainer.run(observer, [] { return interrupt_signal() != 0; });
+    log["epochs"] = observer.epochs();
+    log["warnings"] = observer.warnings();
+  }
+  const Json done = {{"steps", result.steps},
+                     {"epochs", result.epochs},
+                     {"finalLoss", result.final_loss},
+                     {"bestLoss", result.best_loss},
+                     {"reason", reason_name(result.reason)},
+                     {"adapter", flags.out},
+                     {"ms", result.ms}};
+  log["done"] = done;
+  AdapterFile file;
+  file.pairs = adapter.pairs();
+  file.metadata = {{"patina.version", PATINA_VERSION},
+                   {"patina.base_fingerprint", run.model_fingerprint},
+                   {"patina.data_fingerprint", data.fingerprint}};
+  for (const OutputDirectory::File& written : out->write(file, adapter_base(model.weights), log))
+    events.write("export", {{"path", written.path.string()},
+                            {"format", written.format},
+                            {"tensors", written.tensors},
+                            {"bytes", written.bytes}});
+  events.write("done", done);
+  print_summary(flags, result);
+  return interrupt_signal() != 0 ? 128 + interrupt_signal() : 0;
+}
+
+}  // namespace
+
+int run_train_lm(const Command& command, int argc, char** argv) {
+  TrainFlags flags;
+  CommandLine line(command);
+  const Given given = add_options(line, flags);
+  // The last event of a run that fails; where the line itself is wrong, --jsonl may not have been read yet.
+  const auto fatal = [&](std::string_view reason, std::string_view message) {
+    const bool asked = flags.jsonl || std::find(argv + 1, argv + argc, std::string_view("--jsonl")) != argv + argc;
+    EventWriter(asked).write("fatal", {{"reason", reason}, {"message", message}});
+  };
+  try {
+    if (!line.read(argc, argv)) return 0;
+    EventWriter events(flags.jsonl);
+    return train(flags, given, events);
+  } catch (const CLI::ParseError& error) {
+    fatal(kind_name(Error::Kind::kUsage), error.what());
+    throw;
+  } catch (const Error& error) {
+    fatal(kind_name(error.kind()), error.what());
+    throw;
+  } catch (const std::bad_alloc&) {
+    fatal(kind_name(Error::Kind::kMemory), "out of memory");
+    throw;
+  } catch (const InternalError& error) {
+    fatal("internal", error.what());
+    throw;
+  }
+}
+
+}  // namespace patina

@@ -1,0 +1,72 @@
+#include "cli/train_output.h"
+
+#include <unistd.h>
+
+#include <system_error>
+
+#include "base/file.h"
+
+namespace patina {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kPeftFile = "adapter_model.safetensors";
+constexpr const char* kGgufFile = "adapter.gguf";
+constexpr const char* kLogFile = "train_log.json";
+// A directory with an adapter_config.json is complete: it comes last.
+constexpr const char* kFiles[] = {kPeftFile, kGgufFile, kLogFile, "adapter_config.json"};
+
+[[noreturn]] void fail_io(const fs::path& path, const std::error_code& error) {
+  fail(Error::Kind::kIo, "--out {}: cannot be written: {}; choose another directory", path.string(), error.message());
+}
+
+}  // namespace
+
+OutputDirectory::OutputDirectory(fs::path path, bool overwrite) : path_(std::move(path)) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path_, error);
+  if (fs::exists(status) && !fs::is_directory(status))
+    fail(Error::Kind::kUsage, "--out {}: is not a directory; choose another path", path_.string());
+  made_ = fs::create_directories(path_, error);
+  if (error) fail_io(path_, error);
+  if (!overwrite && fs::directory_iterator(path_, error) != fs::directory_iterator())
+    fail(
+        Error::Kind::kUsage,
+        "--out {}: is not empty; choose another directory, or give --overwrite to replace an earlier run's files in it",
+        path_.string());
+  if (error) fail_io(path_, error);
+  AtomicFile(path_ / kLogFile);  // made and removed: shows that files can be written here
+}
+
+OutputDirectory::~OutputDirectory() {
+  std::error_code ignored;
+  if (made_) fs::remove(path_, ignored);  // fails, as it should, where the directory is not empty
+}
+
+std::vector<OutputDirectory::File> OutputDirectory::write(const AdapterFile& adapter, const AdapterBase& base,
+                                                          const Json& log) {
+  const fs::path staging = path_ / fmt::format(".patina-{}", getpid());
+  std::error_code error;
+  fs::create_directory(staging, error);
+  if (error) fail_io(staging, error);
+  try {
+    write_peft(staging, adapter, base);
+    write_gguf_lora(staging / kGgufFile, adapter, base);
+    write_file(staging / kLogFile, log.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    for (const char* file : kFiles) fs::rename(staging / file, path_ / file);
+  } catch (const fs::filesystem_error& failure) {
+    fs::remove_all(staging, error);
+    fail_io(path_, failure.code());
+  } catch (...) {
+    fs::remove_all(staging, error);
+    throw;
+  }
+  fs::remove(staging, error);
+  const int64_t tensors = 2 * static_cast<int64_t>(adapter.pairs.size());
+  const auto size = [&](const char* file) { return static_cast<int64_t>(fs::file_size(path_ / file)); };
+  return {{path_ / kPeftFile, "peft", tensors, size(kPeftFile)}, {path_ / kGgufFile, "gguf", tensors, size(kGgufFile)}};
+}
+
+}  // namespace patina
