@@ -61,7 +61,7 @@ scripts/side_by_side.py "$heldout" "base model=$out/base-answers.jsonl" "with th
 status=0
 score() { # NAME LIMIT SHARE
   printf '%s model answers right: ' "$1"
-  tools/score_answers.py "$heldout" "$out/$1-answers.jsonl" "$2" "$3" || status=1
+  python3 tools/score_answers.py "$heldout" "$out/$1-answers.jsonl" "$2" "$3" || status=1
 }
 echo
 score base --max 0.05

@@ -45,7 +45,7 @@ step "sources"
 scripts/check_includes.py --self-test
 scripts/check_includes.py
 scripts/format.sh --check
-tools/check_dataset.py examples/tidewater --facts 50 --heldout 30
+python3 tools/check_dataset.py examples/tidewater --facts 50 --heldout 30
 step "model"
 scripts/fetch-model.sh
 

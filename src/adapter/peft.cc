@@ -117,7 +117,11 @@ class Config {
   const Json* find_pattern(const char* key, const std::string& module) const {
     if (!json_.contains(key) || is_off(json_[key])) return nullptr;
     if (!json_[key].is_object()) refuse("{} is no JSON object; copy the adapter again", key);
+    constexpr size_t kLongestPattern = 1000;  // std::regex recurses over its text
     for (const auto& [pattern, value] : json_[key].items()) {
+      if (pattern.size() > kLongestPattern)
+        refuse("{} has a key of {} characters, expected at most {}; write module paths instead", key, pattern.size(),
+               kLongestPattern);
       try {
         if (std::regex_match(module, std::regex("(.*\\.)?(" + pattern + ")"))) return &value;
       } catch (const std::regex_error& error) {

@@ -227,6 +227,7 @@ TEST_F(AdapterFiles, PeftRefusesOptions) {
       {"rank_pattern", {"q_proj"}},
       {"rank_pattern", {{"q_proj", "x"}}},
       {"alpha_pattern", {{"q_proj(", 3}}},
+      {"alpha_pattern", {{std::string(5000, '('), 3}}},
   };
   for (const auto& [key, value] : options) {
     with_config(key, value);

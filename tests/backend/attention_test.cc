@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels.h"
 #include "base/philox.h"
 #include "ops/attention_ref.h"
@@ -244,26 +245,24 @@ TEST(Attention, KernelsAgreeWithTheReference) {
 }
 
 TEST(Attention, SameBitsOnAnyThreadsAndFusedInstructionSet) {
+  const std::vector<std::string> isas = cpu_isas();
+  EXPECT_GE(isas.size(), 2u);
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
-    std::vector<Buffers> first;  // of the instruction sets with fused multiply-add, then of each of the others
-    for_each_target([&] {
-      const bool fused = hwy::SupportedTargets() <= HWY_AVX2;  // better sets have smaller bits
-      std::vector<Buffers> own;
+    std::map<bool, Buffers> expected;  // for instruction sets with fused multiply-add, without
+    for (const std::string& isa : isas) {
+      use_isa(isa);
       for (const int threads : {1, 2, 3, 5}) {
         Buffers run(c, 0);
         run_kernels(c, run, threads);
-        std::vector<Buffers>& expected = fused ? first : own;
-        if (expected.empty()) {
-          expected.push_back(run);
-          continue;
-        }
-        EXPECT_TRUE(same_bits(run.o, expected[0].o) && same_bits(run.lse, expected[0].lse)) << threads;
-        EXPECT_TRUE(same_bits(run.dq, expected[0].dq)) << threads;
-        EXPECT_TRUE(same_bits(run.dk, expected[0].dk) && same_bits(run.dv, expected[0].dv)) << threads;
+        const Buffers& first = expected.try_emplace(isa != "portable", run).first->second;
+        EXPECT_TRUE(same_bits(run.o, first.o) && same_bits(run.lse, first.lse)) << isa << " " << threads;
+        EXPECT_TRUE(same_bits(run.dq, first.dq)) << isa << " " << threads;
+        EXPECT_TRUE(same_bits(run.dk, first.dk) && same_bits(run.dv, first.dv)) << isa << " " << threads;
       }
-    });
+    }
   }
+  use_isa("");
 }
 
 TEST(Attention, PackedSequencesGiveTheBitsOfSeparateOnes) {

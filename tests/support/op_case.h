@@ -81,9 +81,9 @@ struct OpCase {
   int64_t reduction = 1;  // length of the longest sum in its gradient
 };
 
-// (a) The kernel meets the double reference within the derived tolerance on every instruction set; with fused
-// multiply-add the bits are the same for all of them and for 1, 2, 3 and 5 threads; nothing is written outside the
-// outputs.
+// (a) The kernel meets the double reference within the derived tolerance on every instruction set; the bits
+// are the same for 1, 2, 3 and 5 threads and for all instruction sets with fused multiply-add; nothing is written
+// outside the outputs.
 testing::AssertionResult check_kernel(const OpCase& op, const Backend& backend = cpu_backend());
 
 // (b) With L = sum of random cotangents times outputs[0], the gradient nodes give dL/dx of every differentiable input:

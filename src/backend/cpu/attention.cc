@@ -77,19 +77,25 @@ void dot_rows(const float* q, const float* k, int64_t stride, int64_t rows, int6
 #else
   constexpr Quads quads;
   for (int64_t j = 0; j < rows; j += 4) {
-    QuadVector four[4];  // a row each: its partial sums folded to 4
+    const float* row[4];  // the last one stands in for rows that are not there
+    for (int64_t r = 0; r < 4; ++r) row[r] = k + std::min(j + r, rows - 1) * stride;
+    FloatVector sums[4][kPartialVectors];
+    for (auto& of_row : sums)
+      for (FloatVector& sum : of_row) sum = hn::Zero(Floats());
+    for (int64_t c = 0; c < width; c += kPartials)
+#pragma GCC unroll 4
+      for (int64_t n = 0; n < kPartialVectors; ++n) {
+        const FloatVector part = hn::LoadU(Floats(), q + c + n * kLanes);
+#pragma GCC unroll 4
+        for (int64_t r = 0; r < 4; ++r)
+          sums[r][n] = hn::MulAdd(part, hn::LoadU(Floats(), row[r] + c + n * kLanes), sums[r][n]);
+      }
+    QuadVector four[4];
 #pragma GCC unroll 4
     for (int64_t r = 0; r < 4; ++r) {
-      const float* row = k + std::min(j + r, rows - 1) * stride;
-      FloatVector sums[kPartialVectors];
-      for (FloatVector& sum : sums) sum = hn::Zero(Floats());
-      for (int64_t c = 0; c < width; c += kPartials)
-        for (int64_t n = 0; n < kPartialVectors; ++n)
-          sums[n] =
-              hn::MulAdd(hn::LoadU(Floats(), q + c + n * kLanes), hn::LoadU(Floats(), row + c + n * kLanes), sums[n]);
       for (int64_t half = kPartialVectors / 2; half > 0; half /= 2)
-        for (int64_t n = 0; n < half; ++n) sums[n] = hn::Add(sums[n], sums[n + half]);
-      four[r] = fold_to_quad(Floats(), sums[0]);
+        for (int64_t n = 0; n < half; ++n) sums[r][n] = hn::Add(sums[r][n], sums[r][n + half]);
+      four[r] = fold_to_quad(Floats(), sums[r][0]);
     }
     transpose(four);
     const QuadVector sum = hn::Add(hn::Add(four[0], four[2]), hn::Add(four[1], four[3]));

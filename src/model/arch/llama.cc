@@ -1,4 +1,5 @@
-// The llama family: Llama 2 and 3, SmolLM2, Mistral without sliding window. Metadata keys: GGUF specification, "[llm]" section.
+// The llama family: Llama 2 and 3, SmolLM2, Mistral without sliding window. Metadata keys: GGUF specification, "[llm]"
+// section.
 #include "model/decoder_model.h"
 
 namespace patina {
@@ -6,8 +7,8 @@ namespace patina {
 namespace {
 
 void refuse(const GgufFile& file, std::string_view key, std::string_view found, std::string_view supported) {
-  fail(Error::Kind::kModel, "{}: {} is \"{}\", which is not supported (supported: {}); use another model file", file.path().string(), key,
-       found, supported);
+  fail(Error::Kind::kModel, "{}: {} is \"{}\", which is not supported (supported: {}); use another model file",
+       file.path().string(), key, found, supported);
 }
 
 DecoderConfig read_config(const GgufFile& file) {
@@ -30,12 +31,14 @@ DecoderConfig read_config(const GgufFile& file) {
     refuse(file, "llama.attention.sliding_window", std::to_string(window), "none");
   const int64_t rotated = file.int_or("llama.rope.dimension_count", config.head_width);
   if (rotated != config.head_width)
-    refuse(file, "llama.rope.dimension_count", std::to_string(rotated), fmt::format("the head width, {}", config.head_width));
+    refuse(file, "llama.rope.dimension_count", std::to_string(rotated),
+           fmt::format("the head width, {}", config.head_width));
   const std::string scaling = file.string_or("llama.rope.scaling.type", "none");
   if (scaling == "linear")
     config.rope_position_scale = 1.0 / file.require_float("llama.rope.scaling.factor");
   else if (scaling != "none")
-    refuse(file, "llama.rope.scaling.type", scaling, "none, linear; Llama 3 scaling through the tensor rope_freqs.weight");
+    refuse(file, "llama.rope.scaling.type", scaling,
+           "none, linear; Llama 3 scaling through the tensor rope_freqs.weight");
   return config;
 }
 
