@@ -8,12 +8,13 @@ namespace patina {
 namespace {
 
 constexpr SiteName kAllSites[] = {SiteName::kQ,    SiteName::kK,  SiteName::kV,    SiteName::kO,
-                              SiteName::kGate, SiteName::kUp, SiteName::kDown, SiteName::kLmHead};
+                                  SiteName::kGate, SiteName::kUp, SiteName::kDown, SiteName::kLmHead};
 
 TEST(Names, Aliases) {
   for (const std::string_view alias : {"q", "attn_q", "q_proj"}) EXPECT_EQ(site_from_alias(alias), SiteName::kQ);
   for (const std::string_view alias : {"o", "attn_output", "o_proj"}) EXPECT_EQ(site_from_alias(alias), SiteName::kO);
-  for (const std::string_view alias : {"down", "ffn_down", "down_proj"}) EXPECT_EQ(site_from_alias(alias), SiteName::kDown);
+  for (const std::string_view alias : {"down", "ffn_down", "down_proj"})
+    EXPECT_EQ(site_from_alias(alias), SiteName::kDown);
   for (const std::string_view alias : {"lm_head", "output"}) EXPECT_EQ(site_from_alias(alias), SiteName::kLmHead);
   for (const std::string_view alias : {"attn_q_norm", "attn", "", "Q", "q ", "proj", "put", "attn_output_norm"}) {
     EXPECT_EQ(site_from_alias(alias), std::nullopt) << alias;
@@ -44,7 +45,7 @@ TEST(Names, ParsesWhatItSpells) {
   }
 }
 
-TEST(Names, MatchesWholeComponents) {
+TEST(Names, FieldIssue17_MatchesWholeComponents) {
   for (const std::string_view name :
        {"blk.3.attn_q_norm.weight", "blk.3.attn_q.bias", "blk.3.attn_q", "blk.3.output.weight", "attn_output.weight",
         "blk.attn_q.weight", "blk.-1.attn_q.weight", "blk.03.attn_q.weight", "blk.3x.attn_q.weight",

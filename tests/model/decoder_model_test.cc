@@ -209,7 +209,8 @@ TEST(DecoderModel, RopeScaledLinearly) {
   expect_table(TinyLm(with_key("llama.rope.scale_linear", 2.0f)).model, 10000, 0.5, {});
 }
 
-// Factors as Llama 3.1 defines them: frequencies of long waves are divided by 8, of short ones kept, between them blended.
+// Factors as Llama 3.1 defines them: frequencies of long waves are divided by 8, of short ones kept, between them
+// blended.
 TEST(DecoderModel, RopeScaledAsLlama3) {
   std::vector<float> divisors;
   for (int i = 0; i < 16; ++i) {

@@ -157,8 +157,8 @@ TEST_P(ModelGradients, KernelsMeetDoublePrecision) {
       const double loss = subject.run(*backend, 2);
       EXPECT_TRUE(std::abs(loss - exact.loss) <= kTolerance * exact.loss) << loss << " " << exact.loss;
       for (const auto& [trainable, gradient] : exact.gradients) {
-        const Value& state = subject.graph->graph.value(
-            subject.graph->graph.storage(subject.graph->gradients.gradient.at(trainable)));
+        const Value& state =
+            subject.graph->graph.value(subject.graph->graph.storage(subject.graph->gradients.gradient.at(trainable)));
         const std::span<const float> got(static_cast<const float*>(state.data), gradient.size());
         const Comparison result = compare(doubles(got), gradient, {});
         EXPECT_TRUE(result.non_finite == 0 && result.relative_norm <= kTolerance)
