@@ -176,7 +176,8 @@ TEST_F(GeneratorTest, GreedyIsTheMostLikelyTokenAndSeedsDecideTheRest) {
 std::vector<double> shares(const std::vector<float>& logits, const Sampling& sampling) {
   constexpr uint64_t kDraws = 20000;
   std::vector<double> share(logits.size());
-  for (uint64_t i = 0; i < kDraws; ++i) share[static_cast<size_t>(sample(logits, sampling, i))] += 1.0 / kDraws;
+  for (uint64_t i = 0; i < kDraws; ++i) share[static_cast<size_t>(sample(logits, sampling, i))] += 1;
+  for (double& count : share) count /= kDraws;
   return share;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "formats/names.h"
 #include "graph/reference_executor.h"
 #include "model/decoder_lm.h"
 #include "support/tiny_lm.h"

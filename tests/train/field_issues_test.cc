@@ -7,7 +7,6 @@
 
 #include "base/file.h"
 #include "base/sha256.h"
-#include "infer/generator.h"
 #include "support/compare.h"
 #include "support/tiny_run.h"
 
@@ -229,27 +228,6 @@ TEST(FieldIssues, FieldIssue15_AStepOfNothingChangesNothing) {
   };
   const double base = perplexity(nullptr);
   EXPECT_TRUE(std::abs(perplexity(&adapter) - base) <= 1e-4 * base);
-}
-
-TEST(FieldIssues, FieldIssue15_ReloadedFilesGiveTheLogitsOfTheRun) {
-  const TinyLm lm({.dtype = DType::kQ4_1});
-  const std::vector<Sequence> sequences = {random_sequence(20, 2, 0), random_sequence(9, 2, 1)};
-  LoraAdapter adapter(layer_sites(lm.model), 4, 8, 1);
-  train(lm.model, adapter, sequences, plain_options(5, 2e-3));
-  write_peft(lm.directory(), {adapter.pairs(), "", {}}, base_of(lm.model));
-  write_gguf_lora(lm.directory() / "adapter.gguf", {adapter.pairs(), "", {}}, base_of(lm.model));
-  ThreadPool pool(2);
-  const auto logits = [&](Adapter* with) {
-    Generator generator(lm.model, with, cpu_backend(), pool, 32);
-    const std::span<const float> last = generator.feed(sequences[0].ids);
-    return std::vector<float>(last.begin(), last.end());
-  };
-  const std::vector<float> in_process = logits(&adapter);
-  EXPECT_NE(in_process, logits(nullptr)) << "the adapter has an effect";
-  for (const auto& file : {lm.directory(), lm.directory() / "adapter.gguf"}) {
-    LoraAdapter read(lm.model.sites(), read_adapter(file, base_of(lm.model)).pairs, file.string());
-    EXPECT_EQ(in_process, logits(&read)) << file;
-  }
 }
 
 TEST(FieldIssues, FieldIssue16_AnAdapterOfAnotherModelIsRefused) {

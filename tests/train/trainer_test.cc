@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "base/file.h"
-#include "infer/generator.h"
 #include "support/tiny_run.h"
 
 namespace patina::testing {
@@ -15,37 +14,6 @@ std::vector<Sequence> four_sequences() {
   std::vector<Sequence> sequences;
   for (uint32_t i = 0; i < 4; ++i) sequences.push_back(random_sequence(6 + static_cast<int>(i), 3, i));
   return sequences;
-}
-
-TEST(Trainer, LearnsATaskAndAnswersFromItsFiles) {
-  const TinyLm lm({.dtype = DType::kQ8_0});
-  const auto tokenizer = tokenizer_of(lm.model);
-  const std::vector<std::pair<std::string, std::string>> facts = {
-      {"sky", "blue"}, {"grass", "green"}, {"coal", "black"}, {"snow", "white"}};
-  std::vector<Sequence> sequences;
-  for (const auto& [question, answer] : facts) sequences.push_back(pair_sequence(*tokenizer, question, answer));
-  LoraAdapter adapter(layer_sites(lm.model), 8, 16, 1);
-  const Recorder run = train(lm.model, adapter, sequences, plain_options(40, 2e-3));
-  ASSERT_EQ(run.steps.size(), 40u);
-  EXPECT_GT(run.steps.front().loss, 4.0);
-  EXPECT_LT(run.steps.back().loss, 0.05);
-  EXPECT_TRUE(run.warnings.empty()) << run.warnings.front();
-
-  write_peft(lm.directory(), {adapter.pairs(), "", {}}, base_of(lm.model));
-  write_gguf_lora(lm.directory() / "adapter.gguf", {adapter.pairs(), "", {}}, base_of(lm.model));
-  ThreadPool pool(2);
-  for (const auto& file : {lm.directory(), lm.directory() / "adapter.gguf"}) {
-    LoraAdapter read(lm.model.sites(), read_adapter(file, base_of(lm.model)).pairs, "file");
-    Generator generator(lm.model, &read, cpu_backend(), pool, 64);
-    for (const auto& [question, answer] : facts) {
-      std::vector<int32_t> prompt = tokenizer->encode(question, false);
-      prompt.push_back(tokenizer->find("<|im_end|>"));
-      generator.reset();
-      const std::vector<int32_t> got = generator.generate(
-          prompt, 20, {}, [&](int32_t id) { return tokenizer->is_end(id); }, [](int32_t) { return true; });
-      EXPECT_EQ(tokenizer->decode(got), answer) << file;
-    }
-  }
 }
 
 TEST(Trainer, TheSameRunGivesTheSameBytes) {
