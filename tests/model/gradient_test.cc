@@ -153,21 +153,24 @@ TEST_P(ModelGradients, MeetComplexSteps) {
   }
 }
 
-// Errors of single products (gradient_tolerance) pass through two layers and a softmax and grow a little on the way.
-// Measured: 6e-7 at most.
+// Measured: 7e-6 at most, of the plain float reference 6e-6.
 TEST_P(ModelGradients, KernelsMeetDoublePrecision) {
-  constexpr double kTolerance = 1e-5;
+  const double tolerance = gradient_tolerance(512);  // of its longest sum, down
+  const auto large_vocabulary = [](std::string_view name, DType&, Shape& shape) {
+    if (name == "token_embd.weight" || name == "output.weight") shape[0] = 1100;  // more than the head takes at once
+    return true;
+  };
   for (const bool tied : {true, false}) {
-    Subject subject({.dtype = GetParam(), .tied_head = tied}, Batch({17, 9, 1}));
+    Subject subject({.dtype = GetParam(), .tied_head = tied, .edit = large_vocabulary}, Batch({17, 9, 1}));
     const Exact exact = exact_gradients(subject);
     for (const Backend* backend : {&cpu_backend(), &reference_backend()}) {
       const double loss = subject.run(*backend, 2);
-      EXPECT_TRUE(std::abs(loss - exact.loss) <= kTolerance * exact.loss) << loss << " " << exact.loss;
+      EXPECT_TRUE(std::abs(loss - exact.loss) <= tolerance * exact.loss) << loss << " " << exact.loss;
       for (const auto& [trainable, gradient] : exact.gradients) {
         const std::string& parameter = subject.graph->graph.value(trainable).name;
         const std::vector<double> got = subject.gradient_of(parameter);
         const Comparison result = compare(got, gradient, {});
-        EXPECT_TRUE(result.non_finite == 0 && result.relative_norm <= kTolerance)
+        EXPECT_TRUE(result.non_finite == 0 && result.relative_norm <= tolerance)
             << backend->name() << " " << parameter << ": " << result.str();
       }
     }
