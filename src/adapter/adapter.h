@@ -29,6 +29,7 @@ class Adapter {
   // One adapter may build any number of graphs; they share its parameters.
   virtual ValueId linear(Graph& graph, ValueId x, ValueId weight, ValueId acc, int layer, std::string_view site,
                          bool few_rows) = 0;
+  virtual bool adapts(int layer, std::string_view site) const = 0;
   // Trainable values that `graph` uses, and the states (added to it) that accumulate their gradients: for
   // differentiate(). Before this call the parameters have no gradients.
   virtual std::map<ValueId, ValueId> gradients(Graph& graph) = 0;

@@ -94,6 +94,12 @@ void LoraAdapter::add_target(const Site& site, int64_t rank, float alpha) {
   targets_.push_back({site, rank, alpha, a, b});
 }
 
+const LoraAdapter::Target* LoraAdapter::find_target(int layer, std::string_view site) const {
+  for (const Target& target : targets_)
+    if (is_at(target.site, layer, site)) return &target;
+  return nullptr;
+}
+
 // A graph knows its trainables by where they lie, so nothing about graphs is remembered here.
 ValueId LoraAdapter::trainable(Graph& graph, size_t slice) {
   float* data = store_.value(slice);
@@ -107,9 +113,8 @@ ValueId LoraAdapter::linear(Graph& graph, ValueId x, ValueId weight, ValueId acc
                             bool few_rows) {
   const std::string label = site_label(layer, site);
   const ValueId frozen = frozen_linear(graph, x, weight, acc, label, few_rows);
-  const auto target =
-      std::find_if(targets_.begin(), targets_.end(), [&](const Target& t) { return is_at(t.site, layer, site); });
-  if (target == targets_.end()) return frozen;
+  const Target* target = find_target(layer, site);
+  if (target == nullptr) return frozen;
   const float scale = target->alpha / static_cast<float>(target->rank);
   const ValueId u = matmul(graph, x, trainable(graph, target->a), kNoValue, 1.0f, true, label + ".lora_a");
   return matmul(graph, u, trainable(graph, target->b), frozen, scale, true, label + ".lora_b");

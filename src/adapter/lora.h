@@ -34,6 +34,7 @@ class LoraAdapter final : public Adapter {
   std::string_view kind() const override { return "lora"; }
   ValueId linear(Graph& graph, ValueId x, ValueId weight, ValueId acc, int layer, std::string_view site,
                  bool few_rows) override;
+  bool adapts(int layer, std::string_view site) const override { return find_target(layer, site) != nullptr; }
   std::map<ValueId, ValueId> gradients(Graph& graph) override;
   ParameterStore& parameters() override { return store_; }
 
@@ -48,6 +49,7 @@ class LoraAdapter final : public Adapter {
     size_t a, b;  // slices
   };
   void add_target(const Site& site, int64_t rank, float alpha);
+  const Target* find_target(int layer, std::string_view site) const;
   ValueId trainable(Graph& graph, size_t slice);
 
   ParameterStore store_;

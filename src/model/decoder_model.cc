@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/scalar_math.h"
 #include "formats/fingerprint.h"
@@ -39,7 +40,8 @@ void check_config(const DecoderConfig& config, const std::string& path) {
   require(config.context_tokens > 0, "context_length", config.context_tokens);
   require(config.norm_eps > 0.0f && config.norm_eps < 1.0f, "layer_norm_rms_epsilon x 1e9",
           static_cast<int64_t>(static_cast<double>(config.norm_eps) * 1e9));
-  if (!(config.rope_base > 1.0) || !(config.rope_position_scale > 0.0))
+  if (!(config.rope_base > 1.0 && std::isfinite(config.rope_base)) ||
+      !(config.rope_position_scale > 0.0 && std::isfinite(config.rope_position_scale)))
     fail(Error::Kind::kModel, "{}: rope base {} and position scale {} are out of range", path, config.rope_base,
          config.rope_position_scale);
 }
@@ -63,8 +65,10 @@ const GgufTensor& require_tensor(const GgufFile& file, const std::string& name, 
     fail(Error::Kind::kModel, "{}: tensor {} has shape {}, expected {}", file.path().string(), name,
          tensor->shape.str(), shape.str());
   if (!is_decodable(tensor->dtype))
-    fail(Error::Kind::kModel, "{}: tensor {} has type {}, which cannot be read yet", file.path().string(), name,
-         patina::name(tensor->dtype));
+    fail(Error::Kind::kModel,
+         "{}: tensor {} has type {}, which cannot be computed with; use the model in another type, such as Q4_K, Q8_0 "
+         "or F16",
+         file.path().string(), name, patina::name(tensor->dtype));
   return *tensor;
 }
 
@@ -129,11 +133,16 @@ DecoderModel DecoderModel::load(const std::filesystem::path& path) {
     const GgufTensor& divisors = require_tensor(file, "rope_freqs.weight", Shape{config.head_width / 2});
     config.rope_divisors.resize(static_cast<size_t>(config.head_width / 2));
     decode_row(divisors.dtype)(divisors.data, 0, config.head_width / 2, config.rope_divisors.data());
+    for (const float divisor : config.rope_divisors)
+      if (!(divisor > 0.0f && std::isfinite(divisor)))
+        fail(Error::Kind::kModel,
+             "{}: tensor rope_freqs.weight holds {}, expected positive numbers; the file is damaged", path.string(),
+             divisor);
   }
   for (const GgufTensor& tensor : file.tensors())
     if (tensor.name.ends_with(".bias"))
-      fail(Error::Kind::kModel, "{}: tensor {}: biases are not supported for architecture {}", path.string(),
-           tensor.name, config.architecture);
+      fail(Error::Kind::kModel, "{}: tensor {}: biases are not supported for architecture {}; use another model file",
+           path.string(), tensor.name, config.architecture);
   return model;
 }
 

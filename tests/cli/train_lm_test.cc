@@ -27,7 +27,7 @@ std::string all_errors(const Outcome& outcome) {
 
 class EveryType : public ::testing::TestWithParam<DType> {};
 
-TEST_P(EveryType, LearnsExportsAndLeavesTheModelAlone) {
+TEST_P(EveryType, FieldIssue01_TenStepsLearnAndExportAndLeaveTheModelAlone) {
   const Workplace place({.dtype = GetParam()});
   const std::string model_before = read_file(place.path("model.gguf"));
   std::vector<std::string> arguments = place.train_arguments("out", {"--jsonl"});
@@ -151,7 +151,7 @@ TEST(TrainLm, SameFlagsInAFileGiveTheSameBytes) {
   EXPECT_NE(wrong.err.find("batch-token"), std::string::npos) << wrong.err;
 }
 
-TEST(TrainLm, ThreadsDoNotChangeWhatIsLearned) {
+TEST(TrainLm, FieldIssue25_ThreadsDoNotChangeWhatIsLearned) {
   const Workplace place;
   ASSERT_EQ(place.train("one", {"--threads", "1"}).status, 0);
   ASSERT_EQ(place.train("three", {"--threads", "3"}).status, 0);
@@ -234,7 +234,8 @@ TEST(TrainLm, ShowMaskPrintsAndTrainsNothing) {
   EXPECT_EQ(run.out.find("sample 3"), std::string::npos);
 }
 
-TEST(TrainLm, OneSampleIsLearnedUpToItsEndMarker) {
+// The padding token of the tiny model is its end marker.
+TEST(TrainLm, FieldIssue10_OneSampleIsLearnedUpToItsEndMarker) {
   const Workplace place;
   place.write("data.jsonl",
               R"({"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Otto"}]})");

@@ -45,7 +45,7 @@ TEST(Names, ParsesWhatItSpells) {
   }
 }
 
-TEST(Names, MatchesWholeComponents) {
+TEST(Names, FieldIssue17_MatchesWholeComponents) {
   for (const std::string_view name :
        {"blk.3.attn_q_norm.weight", "blk.3.attn_q.bias", "blk.3.attn_q", "blk.3.output.weight", "attn_output.weight",
         "blk.attn_q.weight", "blk.-1.attn_q.weight", "blk.03.attn_q.weight", "blk.3x.attn_q.weight",

@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "formats/gguf.h"
-
 namespace patina::testing {
 
 namespace {
@@ -69,6 +67,9 @@ std::vector<std::byte> random_values(DType dtype, int64_t count, float scale, st
         bytes.put(half_bits(scale / 63.0f));
         noise(12 + 128);
         break;
+      case DType::kQ2_K:
+        noise(84);
+        break;
       default:
         PATINA_CHECK(false, "no tiny model in type {}", name(dtype));
     }
@@ -115,6 +116,7 @@ void write_tiny_model(const std::filesystem::path& path, const TinyModel& model)
   file.set("tokenizer.ggml.merges", std::vector<std::string>{"t h"});
   file.set("tokenizer.ggml.bos_token_id", uint32_t{1});
   file.set("tokenizer.ggml.eos_token_id", uint32_t{2});
+  file.set("tokenizer.ggml.padding_token_id", uint32_t{2});  // as many real models have it
   if (model.chat_template)
     file.set("tokenizer.chat_template",
              "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' + '\\n'}}{% "
@@ -124,13 +126,20 @@ void write_tiny_model(const std::filesystem::path& path, const TinyModel& model)
   const int64_t d = model.width, f = model.feed_forward, kv = d / kHeads * kKvHeads,
                 v = static_cast<int64_t>(tokens.size());
   const auto matrix = [&](const std::string& name, int64_t rows, int64_t columns) {
+    DType dtype = model.dtype;
+    Shape shape{rows, columns};
+    if (model.edit && !model.edit(name + ".weight", dtype, shape)) return;
     const float scale = std::sqrt(3.0f / static_cast<float>(columns));
-    file.add_tensor(name + ".weight", model.dtype, Shape{rows, columns},
-                    random_values(model.dtype, rows * columns, scale, random));
+    file.add_tensor(name + ".weight", dtype, shape, random_values(dtype, shape.elements(), scale, random));
   };
-  const std::vector<float> ones(static_cast<size_t>(d), 1.0f);
   const auto norm = [&](const std::string& name) {
-    file.add_tensor(name + ".weight", DType::kF32, Shape{d}, std::as_bytes(std::span(ones)));
+    DType dtype = DType::kF32;
+    Shape shape{d};
+    if (model.edit && !model.edit(name + ".weight", dtype, shape)) return;
+    std::vector<float> numbers;
+    std::uniform_real_distribution<float> uniform(0.5f, 1.5f);
+    for (int64_t i = 0; i < shape.elements(); ++i) numbers.push_back(uniform(random));
+    file.add_tensor(name + ".weight", DType::kF32, shape, std::as_bytes(std::span(numbers)));
   };
   matrix("token_embd", v, d);
   norm("output_norm");
@@ -147,6 +156,7 @@ void write_tiny_model(const std::filesystem::path& path, const TinyModel& model)
     matrix(name("ffn_up"), f, d);
     matrix(name("ffn_down"), d, f);
   }
+  if (model.add) model.add(file);
   file.write(path);
 }
 

@@ -4,13 +4,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <string_view>
 
-#include "tensor/dtype.h"
+#include "formats/gguf.h"
 
 namespace patina::testing {
 
 struct TinyModel {
-  DType dtype = DType::kF32;  // of the matrices: F32, F16, BF16, Q8_0, Q4_1 or Q4_K
+  DType dtype = DType::kF32;  // of the matrices: F32, F16, BF16, Q8_0, Q4_1, Q4_K; Q2_K, to be refused
   int64_t layers = 2;
   int64_t width = 256;  // a multiple of 16; of 256 for K types
   int64_t feed_forward = 512;
@@ -19,6 +21,9 @@ struct TinyModel {
   bool chat_template = true;
   const char* architecture = "llama";
   uint32_t seed = 1;
+  // Changes the type or shape of a tensor before its numbers are drawn; false leaves it out.
+  std::function<bool(std::string_view name, DType& dtype, Shape& shape)> edit = {};
+  std::function<void(GgufWriter& file)> add = {};  // more keys and tensors
 };
 
 void write_tiny_model(const std::filesystem::path& path, const TinyModel& model);

@@ -33,9 +33,11 @@ DecoderConfig read_config(const GgufFile& file) {
   if (rotated != config.head_width)
     refuse(file, "llama.rope.dimension_count", std::to_string(rotated),
            fmt::format("the head width, {}", config.head_width));
-  const std::string scaling = file.string_or("llama.rope.scaling.type", "none");
+  // Files without a type but with a factor are scaled linearly; scale_linear is the factor's key in older files.
+  const std::string scaling = file.string_or("llama.rope.scaling.type", "linear");
   if (scaling == "linear")
-    config.rope_position_scale = 1.0 / file.require_float("llama.rope.scaling.factor");
+    config.rope_position_scale =
+        1.0 / file.float_or("llama.rope.scaling.factor", file.float_or("llama.rope.scale_linear", 1.0));
   else if (scaling != "none")
     refuse(file, "llama.rope.scaling.type", scaling,
            "none, linear; Llama 3 scaling through the tensor rope_freqs.weight");
