@@ -29,8 +29,9 @@ OutputDirectory::OutputDirectory(fs::path path, bool overwrite) : path_(std::mov
   const fs::file_status status = fs::status(path_, error);
   if (fs::exists(status) && !fs::is_directory(status))
     fail(Error::Kind::kUsage, "--out {}: is not a directory; choose another path", path_.string());
-  made_ = fs::create_directories(path_, error);
+  fs::create_directories(path_, error);
   if (error) fail_io(path_, error);
+  made_ = !fs::exists(status);  // what create_directories() of GCC 12 returns is true for an existing directory too
   if (!overwrite && fs::directory_iterator(path_, error) != fs::directory_iterator())
     fail(
         Error::Kind::kUsage,

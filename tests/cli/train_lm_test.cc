@@ -192,6 +192,9 @@ TEST(TrainLm, MalformedLineIsNamed) {
   ASSERT_EQ(run.json_lines().size(), 1u) << "only fatal";
   EXPECT_EQ(events_named(run, "fatal").at(0).at("reason"), "data");
   EXPECT_FALSE(std::filesystem::exists(place.path("out")));
+  std::filesystem::create_directory(place.path("out"));
+  EXPECT_EQ(place.train("out").status, 1);
+  EXPECT_TRUE(std::filesystem::is_empty(place.path("out"))) << "a directory that was there stays, empty";
 }
 
 TEST(TrainLm, WrongFlagsAreRefusedByName) {
