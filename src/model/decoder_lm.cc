@@ -71,7 +71,8 @@ ValueId rope_value(Graph& graph, std::vector<float>& table, const DecoderConfig&
 std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits, bool with_gradient) {
   // The loss works on the head's weight alone, chunk by chunk: an adapter of the head would be left out of it.
   if (adapter != nullptr && adapter->adapts(kNoLayer, site_name(SiteName::kLmHead)))
-    fail(Error::Kind::kUsage, "the adapter changes lm_head, through which no loss can be computed yet; only generate can use it");
+    fail(Error::Kind::kUsage,
+         "the adapter changes lm_head, through which no loss can be computed yet; only generate can use it");
   auto built = std::make_unique<LossGraph>();
   Graph& graph = built->graph;
   const Extent t = graph.symbol("T", limits.tokens), b1 = graph.symbol("B+1", limits.sequences + 1), b = graph.symbol("B", limits.sequences),

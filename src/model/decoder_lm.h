@@ -30,8 +30,8 @@ struct LossLimits {
   int64_t positions;  // longest sequence
 };
 
-// With an adapter and `with_gradient`, gradients of its parameters are accumulated into its store. Error(kUsage) where the adapter
-// changes lm_head.
+// With an adapter and `with_gradient`, gradients of its parameters are accumulated into its store. Error(kUsage) where
+// the adapter changes lm_head.
 std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits, bool with_gradient);
 
 // Logits of chosen rows of one sequence that continues a key-value cache. Symbols: T new tokens, M rows.

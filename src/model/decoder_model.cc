@@ -60,7 +60,9 @@ const GgufTensor& require_tensor(const GgufFile& file, const std::string& name, 
   if (!(tensor->shape == shape))
     fail(Error::Kind::kModel, "{}: tensor {} has shape {}, expected {}", file.path().string(), name, tensor->shape.str(), shape.str());
   if (!is_decodable(tensor->dtype))
-    fail(Error::Kind::kModel, "{}: tensor {} has type {}, which cannot be computed with; use the model in another type, such as Q4_K, Q8_0 or F16",
+    fail(Error::Kind::kModel,
+         "{}: tensor {} has type {}, which cannot be computed with; use the model in another type, such as Q4_K, Q8_0 "
+         "or F16",
          file.path().string(), name, patina::name(tensor->dtype));
   return *tensor;
 }
@@ -125,11 +127,14 @@ DecoderModel DecoderModel::load(const std::filesystem::path& path) {
     decode_row(divisors.dtype)(divisors.data, 0, config.head_width / 2, config.rope_divisors.data());
     for (const float divisor : config.rope_divisors)
       if (!(divisor > 0.0f && std::isfinite(divisor)))
-        fail(Error::Kind::kModel, "{}: tensor rope_freqs.weight holds {}, expected positive numbers; the file is damaged", path.string(), divisor);
+        fail(Error::Kind::kModel,
+             "{}: tensor rope_freqs.weight holds {}, expected positive numbers; the file is damaged", path.string(),
+             divisor);
   }
   for (const GgufTensor& tensor : file.tensors())
     if (tensor.name.ends_with(".bias"))
-      fail(Error::Kind::kModel, "{}: tensor {}: biases are not supported for architecture {}; use another model file", path.string(), tensor.name, config.architecture);
+      fail(Error::Kind::kModel, "{}: tensor {}: biases are not supported for architecture {}; use another model file",
+           path.string(), tensor.name, config.architecture);
   return model;
 }
 

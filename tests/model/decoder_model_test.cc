@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
+#include "base/file.h"
 #include "formats/names.h"
 #include "graph/reference_executor.h"
 #include "model/decoder_lm.h"
@@ -130,6 +132,25 @@ TEST(DecoderModel, ImpossibleNumbersAreRefused) {
   TinyModel endless;
   endless.context = 0;
   EXPECT_REFUSED(endless, "context_length");
+}
+
+TEST(DecoderModel, AbsurdLayerCountsAreRefusedAsTheyStand) {
+  const TempDir directory;
+  const auto path = directory.path() / "model.gguf";
+  write_tiny_model(path, {});
+  std::string bytes = read_file(path);
+  const std::string key = "llama.block_count";
+  for (const uint32_t layers : {0u, 4096u, 3000000000u, 4294967295u}) {
+    std::memcpy(bytes.data() + bytes.find(key) + key.size() + sizeof(uint32_t), &layers, sizeof layers);
+    directory.write("model.gguf", bytes);
+    try {
+      DecoderModel::load(path);
+      FAIL() << layers;
+    } catch (const Error& error) {
+      EXPECT_PRED_FORMAT2(::testing::IsSubstring, "block_count", std::string(error.what()));
+      EXPECT_PRED_FORMAT2(::testing::IsSubstring, std::to_string(layers), std::string(error.what()));
+    }
+  }
 }
 
 TEST(DecoderModel, HeadsTiedAndUntied) {
