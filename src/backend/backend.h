@@ -16,7 +16,8 @@ struct KernelContext {
   std::span<std::byte> scratch;  // 64-byte aligned, at least what scratch_bytes() asked for
 };
 
-// Inputs and outputs in the order of the op's contract; an absent optional input has no data. A kernel allocates nothing.
+// Inputs and outputs in the order of the op's contract; an absent optional input has no data. A kernel allocates
+// nothing.
 using Kernel = void (*)(const Op& op, std::span<const Tensor> in, std::span<const Tensor> out, KernelContext& context);
 // Scratch that a kernel needs for tensors of at most these shapes on this many threads.
 using ScratchBytes = int64_t (*)(const Op& op, std::span<const Tensor> in, std::span<const Tensor> out, int threads);

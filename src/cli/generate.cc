@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "backend/cpu/cpu_backend.h"
@@ -152,6 +151,7 @@ class Answers {
   }
 
   const Timing& timing() const { return timing_; }
+  bool context_full() const { return generator_.length() >= generator_.capacity(); }
 
  private:
   Generator& generator_;
@@ -177,7 +177,10 @@ void stream_answer(Answers& answers, const Conversation& conversation, std::span
     written = complete;
   });
   write_out(text.substr(std::min(written, text.size())) + "\n");
-  if (static_cast<int64_t>(ids.size()) == max_tokens) fmt::print(stderr, "stopped at --max-tokens {}\n", max_tokens);
+  if (static_cast<int64_t>(ids.size()) == max_tokens)
+    fmt::print(stderr, "stopped at --max-tokens {}\n", max_tokens);
+  else if (answers.context_full())
+    fmt::print(stderr, "stopped at the end of the context; raise --context where the model allows it\n");
 }
 
 void answer_file(Answers& answers, const Conversation& conversation, std::span<const std::string> prompts,

@@ -24,7 +24,7 @@ class Report {
   // A fact without a text is for JSON only.
   void add(const std::string& key, Json value, const std::string& label = "", const std::string& text = "") {
     json_[key] = std::move(value);
-    if (!label.empty()) text_ += fmt::format("{:<16}{}\n", label, text);
+    if (!label.empty()) text_ += fmt::format("{:<15} {}\n", label, text);
   }
   void add_number(const std::string& key, int64_t value, const std::string& label) {
     add(key, value, label, grouped(value));
@@ -205,13 +205,14 @@ Report inspect_safetensors(const std::filesystem::path& path) {
   report.add("path", path.string(), "file", path.string());
   report.add("format", "safetensors", "format", "safetensors");
   report.add("metadata", file.metadata());
-  for (const auto& [key, value] : file.metadata()) report.add_line(fmt::format("{:<16}{}", key, value));
+  for (const auto& [key, value] : file.metadata()) report.add_line(fmt::format("{:<15} {}", key, value));
   add_tensors(report, file.tensors(), true);
   return report;
 }
 
 Report inspect(const std::filesystem::path& path, bool list_tensors) {
-  if (std::filesystem::is_directory(path)) return inspect_adapter(path, "peft", "");
+  std::error_code ignored;  // opening the file says what is wrong with it
+  if (std::filesystem::is_directory(path, ignored)) return inspect_adapter(path, "peft", "");
   if (path.extension() == ".safetensors") return inspect_safetensors(path);
   const GgufFile file = GgufFile::open(path);
   if (file.string_or("general.type", "model") == "adapter")

@@ -84,11 +84,11 @@ int run_program(int argc, char** argv) {
     return report(kUsageWrong, fmt::format("{} (see patina {} --help)", error.what(), argv[1]));
   } catch (const Error& error) {
     return report(error.kind() == Error::Kind::kUsage ? kUsageWrong : kRunFailed, error.what());
-  } catch (const InternalError& error) {
-    return report(kRunFailed, fmt::format("a fault of patina {} itself, please report it with the command line: {}",
-                                          PATINA_VERSION, error.what()));
   } catch (const std::bad_alloc&) {
     return report(kRunFailed, "out of memory; lower --micro-tokens or --context");
+  } catch (const std::exception& error) {
+    return report(kRunFailed, fmt::format("a fault of patina {} itself, please report it with the command line: {}",
+                                          PATINA_VERSION, error.what()));
   }
 }
 

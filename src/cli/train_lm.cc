@@ -246,7 +246,7 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
                             {"bytes", written.bytes}});
   events.write("done", done);
   print_summary(flags, result);
-  return interrupt_signal() != 0 ? 128 + interrupt_signal() : 0;
+  return result.reason == TrainResult::Reason::kInterrupted ? 128 + interrupt_signal() : 0;
 }
 
 }  // namespace
@@ -273,7 +273,7 @@ int run_train_lm(const Command& command, int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     fatal(kind_name(Error::Kind::kMemory), "out of memory");
     throw;
-  } catch (const InternalError& error) {
+  } catch (const std::exception& error) {
     fatal("internal", error.what());
     throw;
   }

@@ -36,7 +36,8 @@ std::string model_fingerprint(std::span<const NamedTensorBytes> tensors) {
 std::string model_fingerprint(const GgufFile& file) {
   std::vector<NamedTensorBytes> tensors;
   for (const GgufTensor& tensor : file.tensors())
-    tensors.push_back({tensor.name, name(tensor.dtype), tensor.shape, {tensor.data, static_cast<size_t>(tensor.bytes)}});
+    tensors.push_back(
+        {tensor.name, name(tensor.dtype), tensor.shape, {tensor.data, static_cast<size_t>(tensor.bytes)}});
   return model_fingerprint(tensors);
 }
 

@@ -64,8 +64,8 @@ std::optional<int> take_layer(std::string_view* text) {
 }
 
 void check_layer(SiteName site, int layer) {
-  PATINA_CHECK((site == SiteName::kLmHead) == (layer == kNoLayer) && layer >= kNoLayer, "site {} layer {}", site_name(site),
-               layer);
+  PATINA_CHECK((site == SiteName::kLmHead) == (layer == kNoLayer) && layer >= kNoLayer, "site {} layer {}",
+               site_name(site), layer);
 }
 
 std::string_view trim(std::string_view text) {

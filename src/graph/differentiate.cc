@@ -34,8 +34,8 @@ class Builder final : public GradientBuilder {
   }
   void set_gradient(ValueId input, ValueId sum) override {
     PATINA_CHECK(wants(input), "gradient of {} is not wanted", graph_.value(input).name);
-    PATINA_CHECK(graph_.value(sum).extents == graph_.value(input).extents, "gradient of {}: {} for {}", graph_.value(input).name,
-                 graph_.maximum_shape(sum).str(), graph_.maximum_shape(input).str());
+    PATINA_CHECK(graph_.value(sum).extents == graph_.value(input).extents, "gradient of {}: {} for {}",
+                 graph_.value(input).name, graph_.maximum_shape(sum).str(), graph_.maximum_shape(input).str());
     gradient_[input] = sum;
   }
   void contribute(ValueId input, ValueId part) override {
@@ -74,7 +74,8 @@ Differentiation differentiate(Graph& graph, ValueId loss, const std::map<ValueId
   for (const auto& [trainable, state] : gradients_of) {
     const ValueId sum = builder.so_far(trainable);
     result.gradient[trainable] = sum;
-    PATINA_CHECK(graph.storage(sum) == state || graph.value(sum).producer >= 0, "gradient of {}", graph.value(trainable).name);
+    PATINA_CHECK(graph.storage(sum) == state || graph.value(sum).producer >= 0, "gradient of {}",
+                 graph.value(trainable).name);
     graph.mark_output(sum);
   }
   for (const ValueId id : also) {

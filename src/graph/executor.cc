@@ -12,7 +12,8 @@ Executor::Executor(const Graph& graph, const Backend& backend, ThreadPool& pool)
     void* arena = mmap(nullptr, static_cast<size_t>(plan_.arena_bytes), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (arena == MAP_FAILED)
-      fail(Error::Kind::kMemory, "cannot reserve {} bytes for activations; use a shorter --context or smaller --micro-tokens",
+      fail(Error::Kind::kMemory,
+           "cannot reserve {} bytes for activations; use a shorter --context or smaller --micro-tokens",
            plan_.arena_bytes);
     // Huge pages where the system grants them: products walk many megabytes per node.
     madvise(arena, static_cast<size_t>(plan_.arena_bytes), MADV_HUGEPAGE);
@@ -26,7 +27,8 @@ Executor::Executor(const Graph& graph, const Backend& backend, ThreadPool& pool)
     shapes_[v] = graph.maximum_shape(id);
     const Value& owner = graph.value(plan_.storage[v]);
     if (owner.kind == ValueKind::kComputed)
-      data_[v] = arena_ + plan_.offset_bytes[static_cast<size_t>(plan_.storage[v])] + bytes_of(graph.value(id).dtype, graph.value(id).offset);
+      data_[v] = arena_ + plan_.offset_bytes[static_cast<size_t>(plan_.storage[v])] +
+                 bytes_of(graph.value(id).dtype, graph.value(id).offset);
     else if (owner.data != nullptr)
       bind(plan_.storage[v], owner.data);
   }
@@ -36,7 +38,8 @@ Executor::Executor(const Graph& graph, const Backend& backend, ThreadPool& pool)
     std::span<std::byte> scratch;
     if (plan_.scratch_bytes[i] > 0)
       scratch = {arena_ + plan_.scratch_offset_bytes[i], static_cast<size_t>(plan_.scratch_bytes[i])};
-    steps_.push_back({&node, backend.kernel(node.op->name()).run, scratch, arguments_.size(), node.inputs.size(), node.outputs.size()});
+    steps_.push_back({&node, backend.kernel(node.op->name()).run, scratch, arguments_.size(), node.inputs.size(),
+                      node.outputs.size()});
     for (const auto* list : {&node.inputs, &node.outputs})
       for (const ValueId id : *list) {
         argument_values_.push_back(id);
@@ -72,7 +75,8 @@ Tensor Executor::tensor_at(ValueId id) const {
 Tensor Executor::tensor(ValueId id) const { return tensor_at(id); }
 
 void Executor::resolve(std::span<const int64_t> sizes) {
-  PATINA_CHECK(static_cast<int>(sizes.size()) == graph_.symbols(), "{} sizes for {} symbols", sizes.size(), graph_.symbols());
+  PATINA_CHECK(static_cast<int>(sizes.size()) == graph_.symbols(), "{} sizes for {} symbols", sizes.size(),
+               graph_.symbols());
   for (size_t s = 0; s < sizes.size(); ++s)
     PATINA_CHECK(sizes[s] >= 0 && sizes[s] <= graph_.symbol_maximum(static_cast<int>(s)), "symbol {} is {}, maximum {}",
                  graph_.symbol_name(static_cast<int>(s)), sizes[s], graph_.symbol_maximum(static_cast<int>(s)));
@@ -82,7 +86,8 @@ void Executor::resolve(std::span<const int64_t> sizes) {
       if (extents[axis].symbol >= 0) {
         // A view may hold a multiple of the symbol, such as [T*H, C].
         const int64_t maximum = graph_.symbol_maximum(extents[axis].symbol);
-        shapes_[v][static_cast<int>(axis)] = extents[axis].size / maximum * sizes[static_cast<size_t>(extents[axis].symbol)];
+        shapes_[v][static_cast<int>(axis)] =
+            extents[axis].size / maximum * sizes[static_cast<size_t>(extents[axis].symbol)];
       }
   }
   for (size_t a = 0; a < arguments_.size(); ++a)

@@ -24,8 +24,8 @@ class Executor {
   // Binds an external value (inputs before each run; others once).
   void bind(ValueId id, void* data);
 
-  // Runs all nodes. sizes[s] is the size of symbol s in this run, at most its maximum. `observe`, where given, is called after
-  // each node with its outputs.
+  // Runs all nodes. sizes[s] is the size of symbol s in this run, at most its maximum. `observe`, where given, is
+  // called after each node with its outputs.
   void run(std::span<const int64_t> sizes);
   void run(std::span<const int64_t> sizes, FunctionRef<void(const Node&, std::span<const Tensor>)> observe);
 
@@ -47,8 +47,8 @@ class Executor {
   ThreadPool& pool_;
   Plan plan_;
   std::byte* arena_ = nullptr;
-  std::vector<void*> data_;               // per value: start of its numbers, null while unbound
-  std::vector<Shape> shapes_;             // per value: shape in this run
+  std::vector<void*> data_;    // per value: start of its numbers, null while unbound
+  std::vector<Shape> shapes_;  // per value: shape in this run
   std::vector<Tensor> arguments_;
   std::vector<ValueId> argument_values_;  // which value each argument is
   std::vector<Step> steps_;

@@ -59,7 +59,8 @@ int64_t live_bytes(const Graph& graph, const Plan& plan, int node) {
     for (const ValueId value : i <= node ? at.outputs : at.inputs)
       if (value != kNoValue) marks[static_cast<size_t>(plan.storage[static_cast<size_t>(value)])] = true;
   }
-  for (const ValueId output : graph.outputs()) read[static_cast<size_t>(plan.storage[static_cast<size_t>(output)])] = true;
+  for (const ValueId output : graph.outputs())
+    read[static_cast<size_t>(plan.storage[static_cast<size_t>(output)])] = true;
   int64_t bytes = 0;
   for (size_t v = 0; v < plan.storage.size(); ++v)
     if (made[v] && read[v] && plan.offset_bytes[v] >= 0) bytes += aligned(graph.maximum_bytes(static_cast<ValueId>(v)));
@@ -84,13 +85,16 @@ Plan plan_memory(const Graph& graph, const Backend& backend, int threads) {
       end = std::max(end, i);
     }
   }
-  for (const ValueId output : graph.outputs()) last[static_cast<size_t>(plan.storage[static_cast<size_t>(output)])] = nodes;
+  for (const ValueId output : graph.outputs())
+    last[static_cast<size_t>(plan.storage[static_cast<size_t>(output)])] = nodes;
 
   // In-place reuse, in node order: an output takes over the storage of a state, or of an arena value that dies here.
   for (int i = 0; i < nodes; ++i) {
     const Node& node = graph.nodes()[static_cast<size_t>(i)];
     const int which = node.op->in_place_input();
-    if (which < 0 || static_cast<size_t>(which) >= node.inputs.size() || node.inputs[static_cast<size_t>(which)] == kNoValue) continue;
+    if (which < 0 || static_cast<size_t>(which) >= node.inputs.size() ||
+        node.inputs[static_cast<size_t>(which)] == kNoValue)
+      continue;
     const ValueId input = node.inputs[static_cast<size_t>(which)], output = node.outputs[0];
     const ValueId root = plan.storage[static_cast<size_t>(input)];
     const Value& owner = graph.value(root);
@@ -98,11 +102,12 @@ Plan plan_memory(const Graph& graph, const Backend& backend, int threads) {
     if (!state) {
       if (owner.kind != ValueKind::kComputed || last[static_cast<size_t>(root)] != i) continue;
       // The same layout only: a strided or partial view cannot hold the dense output.
-      if (graph.value(input).strides != graph.value(output).strides || graph.value(input).extents != graph.value(output).extents ||
+      if (graph.value(input).strides != graph.value(output).strides ||
+          graph.value(input).extents != graph.value(output).extents ||
           graph.maximum_bytes(root) != graph.maximum_bytes(output) || graph.value(input).offset != 0)
         continue;
-      // Another input of this node may lie in the same storage, as where a residual's gradient is both acc and dy: a kernel
-      // would read what it has overwritten.
+      // Another input of this node may lie in the same storage, as where a residual's gradient is both acc and dy: a
+      // kernel would read what it has overwritten.
       bool shared = false;
       for (size_t i_other = 0; i_other < node.inputs.size(); ++i_other) {
         const ValueId other = node.inputs[i_other];

@@ -20,8 +20,8 @@ struct Plan {
   int in_place_nodes = 0;
 };
 
-// Plans `graph` at its maximal extents. Values keep their storage from the node that makes them to their last use; graph
-// outputs to the end.
+// Plans `graph` at its maximal extents. Values keep their storage from the node that makes them to their last use;
+// graph outputs to the end.
 Plan plan_memory(const Graph& graph, const Backend& backend, int threads);
 
 // Arena bytes of the values that `node` or an earlier node made and a later node, or the caller, reads.

@@ -1,5 +1,5 @@
-// Runs a graph with the reference implementations in any scalar type: the oracle of tests and of the self-test. Slow and
-// simple: every value has memory of its own.
+// Runs a graph with the reference implementations in any scalar type: the oracle of tests and of the self-test. Slow
+// and simple: every value has memory of its own.
 #pragma once
 
 #include <map>
@@ -15,12 +15,14 @@ class ReferenceExecutor {
  public:
   explicit ReferenceExecutor(const Graph& graph) : graph_(graph) {}
 
-  // Runs nodes [0, nodes) (all where negative). Frozen, trainable, state and input values are read from graph data or from bind().
+  // Runs nodes [0, nodes) (all where negative). Frozen, trainable, state and input values are read from graph data or
+  // from bind().
   void run(const std::vector<int64_t>& sizes, int nodes = -1);
 
   // External F32 or int32 numbers, read at the start of run().
   void bind(ValueId id, const void* data) { bound_[id] = data; }
-  // Replaces one element of an external F32 value for the next runs (element index in its storage): where a complex step goes.
+  // Replaces one element of an external F32 value for the next runs (element index in its storage): where a complex
+  // step goes.
   void poke(ValueId id, int64_t element, S value) { pokes_[{id, element}] = value; }
   void clear_pokes() { pokes_.clear(); }
 
@@ -32,9 +34,9 @@ class ReferenceExecutor {
   const Graph& graph_;
   std::map<ValueId, const void*> bound_;
   std::map<std::pair<ValueId, int64_t>, S> pokes_;
-  std::vector<std::vector<S>> numbers_;      // per value that owns storage
+  std::vector<std::vector<S>> numbers_;  // per value that owns storage
   std::vector<std::vector<int32_t>> ints_;
-  std::vector<ValueId> storage_;             // state values are written through
+  std::vector<ValueId> storage_;  // state values are written through
   std::vector<Shape> shapes_;
 };
 
@@ -55,7 +57,8 @@ void ReferenceExecutor<S>::load_external(ValueId id) {
   if (shape.rank() == 2) {
     Tensor tensor = dense(const_cast<void*>(data), value.dtype, shape);
     tensor.row_map = value.row_map;
-    for (int64_t r = 0; r < shape[0]; ++r) decode_row(value.dtype)(tensor.row(r), 0, shape[1], decoded.data() + r * shape[1]);
+    for (int64_t r = 0; r < shape[0]; ++r)
+      decode_row(value.dtype)(tensor.row(r), 0, shape[1], decoded.data() + r * shape[1]);
   } else {
     decode_row(value.dtype)(data, 0, elements, decoded.data());
   }
@@ -75,7 +78,8 @@ void ReferenceExecutor<S>::run(const std::vector<int64_t>& sizes, int nodes) {
     shapes_[v] = graph_.maximum_shape(id);
     for (size_t axis = 0; axis < value.extents.size(); ++axis)
       if (const int symbol = value.extents[axis].symbol; symbol >= 0)
-        shapes_[v][static_cast<int>(axis)] = value.extents[axis].size / graph_.symbol_maximum(symbol) * sizes.at(static_cast<size_t>(symbol));
+        shapes_[v][static_cast<int>(axis)] =
+            value.extents[axis].size / graph_.symbol_maximum(symbol) * sizes.at(static_cast<size_t>(symbol));
     storage_[v] = graph_.storage(id);
   }
   const size_t count = nodes < 0 ? graph_.nodes().size() : static_cast<size_t>(nodes);
@@ -91,20 +95,23 @@ void ReferenceExecutor<S>::run(const std::vector<int64_t>& sizes, int nodes) {
     }
   }
   for (const auto& [where, value] : pokes_)
-    if (loaded[static_cast<size_t>(where.first)] != 0) numbers_[static_cast<size_t>(where.first)].at(static_cast<size_t>(where.second)) = value;
+    if (loaded[static_cast<size_t>(where.first)] != 0)
+      numbers_[static_cast<size_t>(where.first)].at(static_cast<size_t>(where.second)) = value;
 
   for (size_t i = 0; i < count; ++i) {
     const Node& node = graph_.nodes()[i];
     if (node.op->name() == "view") continue;
     const int which = node.op->in_place_input();
     for (const ValueId output : node.outputs) {
-      const ValueId input = which >= 0 && output == node.outputs[0] ? node.inputs[static_cast<size_t>(which)] : kNoValue;
+      const ValueId input =
+          which >= 0 && output == node.outputs[0] ? node.inputs[static_cast<size_t>(which)] : kNoValue;
       if (input != kNoValue && graph_.value(storage_[static_cast<size_t>(input)]).kind == ValueKind::kState) {
         const ValueId taken = storage_[static_cast<size_t>(output)];
         for (ValueId& storage : storage_)
           if (storage == taken) storage = storage_[static_cast<size_t>(input)];
       } else {
-        numbers_[static_cast<size_t>(output)].assign(static_cast<size_t>(shapes_[static_cast<size_t>(output)].elements()), S(0));
+        numbers_[static_cast<size_t>(output)].assign(
+            static_cast<size_t>(shapes_[static_cast<size_t>(output)].elements()), S(0));
       }
     }
     std::vector<RefTensor<S>> in, out;

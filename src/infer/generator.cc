@@ -26,10 +26,13 @@ int32_t sample(std::span<const float> logits, const Sampling& sampling, uint64_t
     weight[i] = z < -700.0 ? 0.0 : exact_exp(z);
     total += weight[i];
   }
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)]; });
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+  });
   size_t kept = 0;
   double mass = 0.0;
-  while (kept < order.size() && (kept == 0 || mass < sampling.top_p * total)) mass += weight[static_cast<size_t>(order[kept++])];
+  while (kept < order.size() && (kept == 0 || mass < sampling.top_p * total))
+    mass += weight[static_cast<size_t>(order[kept++])];
   double draw = RandomStream(sampling.seed, RandomUse::kSample, 0).uniform(index) * mass;
   for (size_t i = 0; i < kept; ++i) {
     draw -= weight[static_cast<size_t>(order[i])];
@@ -38,7 +41,8 @@ int32_t sample(std::span<const float> logits, const Sampling& sampling, uint64_t
   return order[kept - 1];
 }
 
-Generator::Generator(const DecoderModel& model, Adapter* adapter, const Backend& backend, ThreadPool& pool, int64_t cache_tokens)
+Generator::Generator(const DecoderModel& model, Adapter* adapter, const Backend& backend, ThreadPool& pool,
+                     int64_t cache_tokens)
     : capacity_(cache_tokens),
       graph_(build_cache_graph(model, adapter, cache_tokens, std::min(cache_tokens, kPromptTokens), 1)),
       executor_(std::make_unique<Executor>(graph_->graph, backend, pool)) {}

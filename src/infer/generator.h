@@ -25,17 +25,19 @@ int32_t sample(std::span<const float> logits, const Sampling& sampling, uint64_t
 class Generator {
  public:
   // cache_tokens: prompt and answer together at most. Without adapter (null) the base model.
-  Generator(const DecoderModel& model, Adapter* adapter, const Backend& backend, ThreadPool& pool, int64_t cache_tokens);
+  Generator(const DecoderModel& model, Adapter* adapter, const Backend& backend, ThreadPool& pool,
+            int64_t cache_tokens);
 
-  // Appends tokens (at least one) and returns the logits [V] after the last one, valid until the next call. Error(kUsage) where
-  // the cache would overflow.
+  // Appends tokens (at least one) and returns the logits [V] after the last one, valid until the next call.
+  // Error(kUsage) where the cache would overflow.
   std::span<const float> feed(std::span<const int32_t> tokens);
   // Forgets all tokens.
   void reset() { length_ = 0; }
   int64_t length() const { return length_; }
   int64_t capacity() const { return capacity_; }
 
-  // Answers a prompt with at most max_tokens tokens; stops before a token that is_end() accepts, or where on_token returns false.
+  // Answers a prompt with at most max_tokens tokens; stops before a token that is_end() accepts, or where on_token
+  // returns false.
   std::vector<int32_t> generate(std::span<const int32_t> prompt, int64_t max_tokens, const Sampling& sampling,
                                 FunctionRef<bool(int32_t)> is_end, FunctionRef<bool(int32_t)> on_token);
 

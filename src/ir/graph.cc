@@ -17,7 +17,8 @@ Extent Graph::symbol(std::string_view name, int64_t maximum) {
 
 ValueId Graph::add(Value value) {
   for (size_t axis = 1; axis < value.extents.size(); ++axis)
-    PATINA_CHECK(value.extents[axis].symbol < 0 || value.view_of != kNoValue, "{}: inner extent {} is symbolic", value.name, axis);
+    PATINA_CHECK(value.extents[axis].symbol < 0 || value.view_of != kNoValue, "{}: inner extent {} is symbolic",
+                 value.name, axis);
   values_.push_back(std::move(value));
   return values() - 1;
 }
@@ -68,8 +69,8 @@ ValueId Graph::state(std::string name, DType dtype, Extents extents, void* data)
   return add(external(std::move(name), ValueKind::kState, dtype, std::move(extents), data));
 }
 
-std::vector<ValueId> Graph::node(std::shared_ptr<const Op> op, std::vector<ValueId> inputs, std::vector<Extents> outputs,
-                                 std::string_view label) {
+std::vector<ValueId> Graph::node(std::shared_ptr<const Op> op, std::vector<ValueId> inputs,
+                                 std::vector<Extents> outputs, std::string_view label) {
   Node node{std::move(op), std::move(inputs), {}, std::string(label)};
   for (size_t i = 0; i < outputs.size(); ++i) {
     Value value;
@@ -84,8 +85,8 @@ std::vector<ValueId> Graph::node(std::shared_ptr<const Op> op, std::vector<Value
   return nodes_.back().outputs;
 }
 
-ValueId Graph::view_node(std::shared_ptr<const Op> op, ValueId input, Extents extents, const Shape& strides, int64_t offset,
-                         std::string_view label) {
+ValueId Graph::view_node(std::shared_ptr<const Op> op, ValueId input, Extents extents, const Shape& strides,
+                         int64_t offset, std::string_view label) {
   Value view;
   view.name = fmt::format("{}.{}", label, op->name());
   view.dtype = value(input).dtype;
@@ -115,7 +116,8 @@ std::string Graph::print() const {
       text += "-";
       return;
     }
-    fmt::format_to(std::back_inserter(text), "%{}{}[", id, value(id).dtype == DType::kF32 ? std::string_view("") : patina::name(value(id).dtype));
+    fmt::format_to(std::back_inserter(text), "%{}{}[", id,
+                   value(id).dtype == DType::kF32 ? std::string_view("") : patina::name(value(id).dtype));
     for (size_t axis = 0; axis < value(id).extents.size(); ++axis) {
       const Extent& extent = value(id).extents[axis];
       if (axis > 0) text += ",";

@@ -18,8 +18,8 @@ struct Node;
 using ValueId = int32_t;
 inline constexpr ValueId kNoValue = -1;
 
-// One dimension. Where `symbol` >= 0 the size varies from run to run (T, M, ...) and `size` is its maximum, which the memory
-// plan uses. Only the outermost extent of a stored value may be symbolic; views may move it.
+// One dimension. Where `symbol` >= 0 the size varies from run to run (T, M, ...) and `size` is its maximum, which the
+// memory plan uses. Only the outermost extent of a stored value may be symbolic; views may move it.
 struct Extent {
   Extent(int64_t fixed_size) : size(fixed_size) {}  // NOLINT: implicit by design
   Extent(int64_t maximum, int symbol_index) : size(maximum), symbol(symbol_index) {}
@@ -43,11 +43,11 @@ struct Value {
   ValueKind kind = ValueKind::kComputed;
   DType dtype = DType::kF32;
   Extents extents;
-  Shape strides;                    // in elements
-  ValueId view_of = kNoValue;       // the value whose storage this is a view of
-  int64_t offset = 0;               // of a view, in elements of the storage of view_of
-  int producer = -1;                // node, -1 for values that no node makes
-  void* data = nullptr;             // external kinds: where it lies (may be bound later)
+  Shape strides;                     // in elements
+  ValueId view_of = kNoValue;        // the value whose storage this is a view of
+  int64_t offset = 0;                // of a view, in elements of the storage of view_of
+  int producer = -1;                 // node, -1 for values that no node makes
+  void* data = nullptr;              // external kinds: where it lies (may be bound later)
   const int32_t* row_map = nullptr;  // frozen weights, see Tensor
 };
 
@@ -57,8 +57,8 @@ class Op {
   virtual ~Op() = default;
   virtual std::string_view name() const = 0;
   virtual std::string attributes() const { return {}; }  // for printed graphs: "eps=1e-05"
-  // The input whose storage the first output may take over where that input dies here, or -1. Where the input is kState its
-  // storage is always taken over.
+  // The input whose storage the first output may take over where that input dies here, or -1. Where the input is kState
+  // its storage is always taken over.
   virtual int in_place_input() const { return -1; }
   // Appends the nodes of this node's gradient. InternalError where the op has none.
   virtual void gradient(GradientBuilder& builder, const Node& node) const;
@@ -68,7 +68,7 @@ struct Node {
   std::shared_ptr<const Op> op;
   std::vector<ValueId> inputs;  // kNoValue for an optional input that is absent
   std::vector<ValueId> outputs;
-  std::string label;            // where in the model: "layers.3.q"
+  std::string label;  // where in the model: "layers.3.q"
 };
 
 // What gradient rules see of differentiation (graph/differentiate.cc implements it).
@@ -76,10 +76,10 @@ class GradientBuilder {
  public:
   virtual ~GradientBuilder() = default;
   virtual Graph& graph() = 0;
-  virtual ValueId dy(ValueId output) = 0;   // gradient of an output, kNoValue where nothing depends on it
-  virtual bool wants(ValueId input) = 0;    // does this input need a gradient?
-  // The gradient of `input` so far, kNoValue where there is none yet. The rule computes sum = so_far + its own part (many
-  // kernels add in place) and hands it back to set_gradient.
+  virtual ValueId dy(ValueId output) = 0;  // gradient of an output, kNoValue where nothing depends on it
+  virtual bool wants(ValueId input) = 0;   // does this input need a gradient?
+  // The gradient of `input` so far, kNoValue where there is none yet. The rule computes sum = so_far + its own part
+  // (many kernels add in place) and hands it back to set_gradient.
   virtual ValueId so_far(ValueId input) = 0;
   virtual void set_gradient(ValueId input, ValueId sum) = 0;
   // For ops that cannot add by themselves: adds `part` to the gradient of `input`.

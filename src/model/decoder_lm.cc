@@ -17,9 +17,7 @@ namespace patina {
 namespace {
 
 // 1 / sqrt(C), rounded once.
-float score_scale(int64_t head_width) {
-  return static_cast<float>(exact_pow(static_cast<double>(head_width), -0.5));
-}
+float score_scale(int64_t head_width) { return static_cast<float>(exact_pow(static_cast<double>(head_width), -0.5)); }
 
 // What differs between uses of the model.
 struct DecoderUse {
@@ -45,15 +43,21 @@ ValueId build_decoder(Graph& graph, const DecoderModel& model, Adapter* adapter,
     const DecoderLayer& layer = model.layers()[static_cast<size_t>(i)];
     const auto label = [&](std::string_view what) { return fmt::format("layers.{}.{}", i, what); };
     const auto project = [&](ValueId x, SiteName site, const Tensor& weight, ValueId acc) {
-      return linear(graph, adapter, x, graph.frozen(label(site_name(site)), weight), acc, i, site_name(site), use.few_rows);
+      return linear(graph, adapter, x, graph.frozen(label(site_name(site)), weight), acc, i, site_name(site),
+                    use.few_rows);
     };
-    const ValueId a = rms_norm(graph, h, graph.frozen(label("attn_norm"), layer.attention_norm), config.norm_eps, label("attn_norm"));
-    const ValueId q = rope(graph, project(a, SiteName::kQ, layer.q, kNoValue), use.positions, use.rope, config.head_width, label("q"));
-    const ValueId k = rope(graph, project(a, SiteName::kK, layer.k, kNoValue), use.positions, use.rope, config.head_width, label("k"));
+    const ValueId a =
+        rms_norm(graph, h, graph.frozen(label("attn_norm"), layer.attention_norm), config.norm_eps, label("attn_norm"));
+    const ValueId q = rope(graph, project(a, SiteName::kQ, layer.q, kNoValue), use.positions, use.rope,
+                           config.head_width, label("q"));
+    const ValueId k = rope(graph, project(a, SiteName::kK, layer.k, kNoValue), use.positions, use.rope,
+                           config.head_width, label("k"));
     const ValueId v = project(a, SiteName::kV, layer.v, kNoValue);
-    const ValueId mixed = attention(graph, q, use.visible(k, i, true), use.visible(v, i, false), use.sequences, attention_spec, label("attn"));
+    const ValueId mixed = attention(graph, q, use.visible(k, i, true), use.visible(v, i, false), use.sequences,
+                                    attention_spec, label("attn"));
     h = project(mixed, SiteName::kO, layer.o, h);
-    const ValueId m = rms_norm(graph, h, graph.frozen(label("ffn_norm"), layer.feed_forward_norm), config.norm_eps, label("ffn_norm"));
+    const ValueId m = rms_norm(graph, h, graph.frozen(label("ffn_norm"), layer.feed_forward_norm), config.norm_eps,
+                               label("ffn_norm"));
     const ValueId gate = project(m, SiteName::kGate, layer.gate, kNoValue);
     const ValueId up = project(m, SiteName::kUp, layer.up, kNoValue);
     h = project(swiglu(graph, gate, up, label("ffn")), SiteName::kDown, layer.down, h);
@@ -68,15 +72,16 @@ ValueId rope_value(Graph& graph, std::vector<float>& table, const DecoderConfig&
 
 }  // namespace
 
-std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits, bool with_gradient) {
+std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
+                                            bool with_gradient) {
   // The loss works on the head's weight alone, chunk by chunk: an adapter of the head would be left out of it.
   if (adapter != nullptr && adapter->adapts(kNoLayer, site_name(SiteName::kLmHead)))
     fail(Error::Kind::kUsage,
          "the adapter changes lm_head, through which no loss can be computed yet; only generate can use it");
   auto built = std::make_unique<LossGraph>();
   Graph& graph = built->graph;
-  const Extent t = graph.symbol("T", limits.tokens), b1 = graph.symbol("B+1", limits.sequences + 1), b = graph.symbol("B", limits.sequences),
-               m = graph.symbol("M", limits.tokens);
+  const Extent t = graph.symbol("T", limits.tokens), b1 = graph.symbol("B+1", limits.sequences + 1),
+               b = graph.symbol("B", limits.sequences), m = graph.symbol("M", limits.tokens);
   built->tokens = graph.input("tokens", DType::kI32, {t});
   built->positions = graph.input("positions", DType::kI32, {t});
   built->offsets = graph.input("offsets", DType::kI32, {b1});
@@ -90,7 +95,8 @@ std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* 
                  false,
                  [](ValueId fresh, int, bool) { return fresh; }};
   const ValueId hidden = gather_rows(graph, build_decoder(graph, model, adapter, use), built->rows, "supervised");
-  built->loss = head_loss(graph, hidden, graph.frozen("lm_head", model.head()), built->labels, with_gradient, "lm_head");
+  built->loss =
+      head_loss(graph, hidden, graph.frozen("lm_head", model.head()), built->labels, with_gradient, "lm_head");
   graph.mark_output(built->loss);
   if (with_gradient) {
     PATINA_CHECK(adapter != nullptr, "gradient without an adapter");
@@ -99,8 +105,8 @@ std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* 
   return built;
 }
 
-std::unique_ptr<CacheGraph> build_cache_graph(const DecoderModel& model, Adapter* adapter, int64_t cache_tokens, int64_t tokens,
-                                              int64_t rows) {
+std::unique_ptr<CacheGraph> build_cache_graph(const DecoderModel& model, Adapter* adapter, int64_t cache_tokens,
+                                              int64_t tokens, int64_t rows) {
   auto built = std::make_unique<CacheGraph>();
   Graph& graph = built->graph;
   const DecoderConfig& config = model.config();
@@ -113,7 +119,8 @@ std::unique_ptr<CacheGraph> build_cache_graph(const DecoderModel& model, Adapter
   built->position = graph.input("position", DType::kI32, {1});
   built->rows = graph.input("rows", DType::kI32, {m});
   const int64_t cache_width = config.kv_heads * config.head_width;
-  built->caches.assign(static_cast<size_t>(2 * config.layers), std::vector<float>(static_cast<size_t>(cache_tokens * cache_width)));
+  built->caches.assign(static_cast<size_t>(2 * config.layers),
+                       std::vector<float>(static_cast<size_t>(cache_tokens * cache_width)));
   DecoderUse use{built->tokens,
                  built->positions,
                  rope_value(graph, built->rope, config, cache_tokens),
@@ -126,7 +133,8 @@ std::unique_ptr<CacheGraph> build_cache_graph(const DecoderModel& model, Adapter
                    return cache_append(graph, cache, fresh, built->position, label);
                  }};
   const ValueId hidden = gather_rows(graph, build_decoder(graph, model, adapter, use), built->rows, "last");
-  built->logits = linear(graph, adapter, hidden, graph.frozen("lm_head", model.head()), kNoValue, kNoLayer, site_name(SiteName::kLmHead), true);
+  built->logits = linear(graph, adapter, hidden, graph.frozen("lm_head", model.head()), kNoValue, kNoLayer,
+                         site_name(SiteName::kLmHead), true);
   graph.mark_output(built->logits);
   return built;
 }

@@ -1,4 +1,5 @@
-// The decoder-only language model, written once as graph-building code; training, evaluation and generation build from it.
+// The decoder-only language model, written once as graph-building code; training, evaluation and generation build from
+// it.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +14,16 @@
 
 namespace patina {
 
-// Loss over sequences laid end to end. Symbols in this order: T input tokens, B+1 offsets, B sequences, M supervised rows.
+// Loss over sequences laid end to end. Symbols in this order: T input tokens, B+1 offsets, B sequences, M supervised
+// rows.
 struct LossGraph {
   Graph graph;
-  ValueId tokens, positions;        // [T]
-  ValueId offsets, first;           // [B+1], [B]
-  ValueId rows, labels;             // [M]
-  ValueId loss;                     // [1] sum of cross-entropy in nats over the M rows
-  Differentiation gradients;        // seed: bound by the caller; empty without gradient
-  std::vector<float> rope;          // the table that the graph reads
+  ValueId tokens, positions;  // [T]
+  ValueId offsets, first;     // [B+1], [B]
+  ValueId rows, labels;       // [M]
+  ValueId loss;               // [1] sum of cross-entropy in nats over the M rows
+  Differentiation gradients;  // seed: bound by the caller; empty without gradient
+  std::vector<float> rope;    // the table that the graph reads
 };
 
 struct LossLimits {
@@ -32,22 +34,23 @@ struct LossLimits {
 
 // With an adapter and `with_gradient`, gradients of its parameters are accumulated into its store. Error(kUsage) where
 // the adapter changes lm_head.
-std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits, bool with_gradient);
+std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
+                                            bool with_gradient);
 
 // Logits of chosen rows of one sequence that continues a key-value cache. Symbols: T new tokens, M rows.
 struct CacheGraph {
   Graph graph;
-  ValueId tokens, positions;                 // [T]
-  ValueId q_offsets, kv_offsets, first;      // [2], [2], [1]
-  ValueId position;                          // [1] tokens in the cache before this run
-  ValueId rows;                              // [M] rows among the T whose logits are wanted
-  ValueId logits;                            // [M,V]
-  std::vector<std::vector<float>> caches;    // keys and values of every layer, [S, G*C]
+  ValueId tokens, positions;               // [T]
+  ValueId q_offsets, kv_offsets, first;    // [2], [2], [1]
+  ValueId position;                        // [1] tokens in the cache before this run
+  ValueId rows;                            // [M] rows among the T whose logits are wanted
+  ValueId logits;                          // [M,V]
+  std::vector<std::vector<float>> caches;  // keys and values of every layer, [S, G*C]
   std::vector<float> rope;
 };
 
 // S cache tokens, at most `tokens` new ones and `rows` logits a run.
-std::unique_ptr<CacheGraph> build_cache_graph(const DecoderModel& model, Adapter* adapter, int64_t cache_tokens, int64_t tokens,
-                                              int64_t rows);
+std::unique_ptr<CacheGraph> build_cache_graph(const DecoderModel& model, Adapter* adapter, int64_t cache_tokens,
+                                              int64_t tokens, int64_t rows);
 
 }  // namespace patina

@@ -21,7 +21,8 @@ const DecoderFamily& find_family(const GgufFile& file) {
     if (family->name == name) return *family;
     known += (known.empty() ? "" : ", ") + std::string(family->name);
   }
-  fail(Error::Kind::kModel, "{}: architecture \"{}\" is not supported (supported: {})", file.path().string(), name, known);
+  fail(Error::Kind::kModel, "{}: architecture \"{}\" is not supported (supported: {})", file.path().string(), name,
+       known);
 }
 
 void check_config(const DecoderConfig& config, const std::string& path) {
@@ -34,13 +35,15 @@ void check_config(const DecoderConfig& config, const std::string& path) {
   require(config.feed_forward > 0 && config.feed_forward < kMost, "feed_forward_length", config.feed_forward);
   require(config.heads > 0 && config.heads < 65536, "attention.head_count", config.heads);
   require(config.kv_heads > 0 && config.heads % config.kv_heads == 0, "attention.head_count_kv", config.kv_heads);
-  require(config.head_width > 0 && config.head_width % 2 == 0 && config.head_width < 65536, "head width", config.head_width);
+  require(config.head_width > 0 && config.head_width % 2 == 0 && config.head_width < 65536, "head width",
+          config.head_width);
   require(config.context_tokens > 0, "context_length", config.context_tokens);
   require(config.norm_eps > 0.0f && config.norm_eps < 1.0f, "layer_norm_rms_epsilon x 1e9",
           static_cast<int64_t>(static_cast<double>(config.norm_eps) * 1e9));
   if (!(config.rope_base > 1.0 && std::isfinite(config.rope_base)) ||
       !(config.rope_position_scale > 0.0 && std::isfinite(config.rope_position_scale)))
-    fail(Error::Kind::kModel, "{}: rope base {} and position scale {} are out of range", path, config.rope_base, config.rope_position_scale);
+    fail(Error::Kind::kModel, "{}: rope base {} and position scale {} are out of range", path, config.rope_base,
+         config.rope_position_scale);
 }
 
 // Rows of `heads` heads stored as rope pairs: row j of a head's first half lies at 2j, of its second half at 2j + 1.
@@ -56,9 +59,11 @@ std::vector<int32_t> paired_rows(int64_t heads, int64_t width) {
 
 const GgufTensor& require_tensor(const GgufFile& file, const std::string& name, const Shape& shape) {
   const GgufTensor* tensor = file.find_tensor(name);
-  if (tensor == nullptr) fail(Error::Kind::kModel, "{}: tensor {} is missing; expected shape {}", file.path().string(), name, shape.str());
+  if (tensor == nullptr)
+    fail(Error::Kind::kModel, "{}: tensor {} is missing; expected shape {}", file.path().string(), name, shape.str());
   if (!(tensor->shape == shape))
-    fail(Error::Kind::kModel, "{}: tensor {} has shape {}, expected {}", file.path().string(), name, tensor->shape.str(), shape.str());
+    fail(Error::Kind::kModel, "{}: tensor {} has shape {}, expected {}", file.path().string(), name,
+         tensor->shape.str(), shape.str());
   if (!is_decodable(tensor->dtype))
     fail(Error::Kind::kModel,
          "{}: tensor {} has type {}, which cannot be computed with; use the model in another type, such as Q4_K, Q8_0 "
@@ -85,7 +90,8 @@ DecoderModel DecoderModel::load(const std::filesystem::path& path) {
   if (embedding == nullptr || embedding->shape.rank() != 2)
     fail(Error::Kind::kModel, "{}: tensor token_embd.weight is missing or not two-dimensional", path.string());
   config.vocabulary = embedding->shape[0];
-  const int64_t d = config.width, f = config.feed_forward, q_rows = config.heads * config.head_width, kv_rows = config.kv_heads * config.head_width;
+  const int64_t d = config.width, f = config.feed_forward, q_rows = config.heads * config.head_width,
+                kv_rows = config.kv_heads * config.head_width;
   const auto matrix = [&](const std::string& name, int64_t rows, int64_t columns) {
     return frozen_tensor(require_tensor(file, name, Shape{rows, columns}));
   };
@@ -98,7 +104,8 @@ DecoderModel DecoderModel::load(const std::filesystem::path& path) {
   };
   model.embedding_ = matrix("token_embd.weight", config.vocabulary, d);
   model.output_norm_ = norm("output_norm.weight");
-  model.head_ = file.find_tensor("output.weight") != nullptr ? matrix("output.weight", config.vocabulary, d) : model.embedding_;
+  model.head_ =
+      file.find_tensor("output.weight") != nullptr ? matrix("output.weight", config.vocabulary, d) : model.embedding_;
   if (config.paired_qk_rows) {
     model.q_rows_ = paired_rows(config.heads, config.head_width);
     model.k_rows_ = paired_rows(config.kv_heads, config.head_width);
@@ -106,7 +113,8 @@ DecoderModel DecoderModel::load(const std::filesystem::path& path) {
   for (int i = 0; i < config.layers; ++i) {
     const auto weight = [&](SiteName site, int64_t rows, int64_t columns) {
       Tensor tensor = matrix(gguf_tensor_name(site, i), rows, columns);
-      if (const std::span<const int32_t> map = model.row_map(site_name(site)); !map.empty()) tensor.row_map = map.data();
+      if (const std::span<const int32_t> map = model.row_map(site_name(site)); !map.empty())
+        tensor.row_map = map.data();
       return tensor;
     };
     DecoderLayer layer;
@@ -169,7 +177,8 @@ std::vector<float> rope_table(const DecoderConfig& config, int64_t positions) {
   const int64_t half = config.head_width / 2;
   std::vector<float> table(static_cast<size_t>(positions * config.head_width));
   for (int64_t i = 0; i < half; ++i) {
-    double frequency = exact_pow(config.rope_base, -2.0 * static_cast<double>(i) / static_cast<double>(config.head_width));
+    double frequency =
+        exact_pow(config.rope_base, -2.0 * static_cast<double>(i) / static_cast<double>(config.head_width));
     if (!config.rope_divisors.empty()) frequency /= static_cast<double>(config.rope_divisors[static_cast<size_t>(i)]);
     for (int64_t p = 0; p < positions; ++p) {
       double sine = 0.0, cosine = 0.0;

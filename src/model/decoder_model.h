@@ -23,9 +23,9 @@ struct DecoderConfig {
   int64_t context_tokens = 0;  // the longest sequence the model was made for
   float norm_eps = 0.0f;
   double rope_base = 10000.0;
-  double rope_position_scale = 1.0;       // positions are multiplied by it (linear scaling: 1 / factor)
-  std::vector<float> rope_divisors;       // [C/2] each frequency is divided by (Llama 3 scaling); empty = ones
-  bool paired_qk_rows = false;            // the file stores the rows of q and k in rope pairs (llama-family GGUF)
+  double rope_position_scale = 1.0;  // positions are multiplied by it (linear scaling: 1 / factor)
+  std::vector<float> rope_divisors;  // [C/2] each frequency is divided by (Llama 3 scaling); empty = ones
+  bool paired_qk_rows = false;       // the file stores the rows of q and k in rope pairs (llama-family GGUF)
 };
 
 // Weights of one layer; every W is [out,in], every norm [D] F32.
@@ -36,15 +36,15 @@ struct DecoderLayer {
 
 // An architecture: how a family's files are read. One row of a table in decoder_model.cc, one file under model/arch.
 struct DecoderFamily {
-  std::string_view name;                            // general.architecture
+  std::string_view name;  // general.architecture
   DecoderConfig (*read_config)(const GgufFile& file);
 };
 const DecoderFamily& llama_family();
 
 class DecoderModel {
  public:
-  // Maps the file and checks every tensor's presence and shape. Error(kModel): unknown architecture (with the list of known ones),
-  // missing or misshapen tensors, unsupported settings, each by name.
+  // Maps the file and checks every tensor's presence and shape. Error(kModel): unknown architecture (with the list of
+  // known ones), missing or misshapen tensors, unsupported settings, each by name.
   static DecoderModel load(const std::filesystem::path& path);
 
   const DecoderConfig& config() const { return config_; }
@@ -71,7 +71,8 @@ class DecoderModel {
   std::vector<std::unique_ptr<std::vector<float>>> decoded_norms_;
 };
 
-// Cosines and sines of positions [0, positions): [positions, C], C/2 cosines then C/2 sines a row, the table of the rope op.
+// Cosines and sines of positions [0, positions): [positions, C], C/2 cosines then C/2 sines a row, the table of the
+// rope op.
 std::vector<float> rope_table(const DecoderConfig& config, int64_t positions);
 
 }  // namespace patina

@@ -5,7 +5,9 @@ namespace patina {
 namespace {
 
 std::string print(const AttentionSpec& spec) {
-  const char* mask = spec.mask == AttentionSpec::Mask::kNone ? "none" : spec.mask == AttentionSpec::Mask::kCausal ? "causal" : "window";
+  const char* mask = spec.mask == AttentionSpec::Mask::kNone     ? "none"
+                     : spec.mask == AttentionSpec::Mask::kCausal ? "causal"
+                                                                 : "window";
   return fmt::format("H={},G={},C={},mask={}{},scale={}", spec.heads, spec.kv_heads, spec.width, mask,
                      spec.mask == AttentionSpec::Mask::kWindow ? std::to_string(spec.window) : "", spec.scale);
 }
@@ -28,12 +30,15 @@ void Attention::gradient(GradientBuilder& builder, const Node& node) const {
     if (builder.wants(node.inputs[i])) builder.contribute(node.inputs[i], grads[i]);
 }
 
-ValueId attention(Graph& graph, ValueId q, ValueId k, ValueId v, const SequenceInputs& sequences, const AttentionSpec& spec,
-                  std::string_view label) {
+ValueId attention(Graph& graph, ValueId q, ValueId k, ValueId v, const SequenceInputs& sequences,
+                  const AttentionSpec& spec, std::string_view label) {
   const Shape query = graph.maximum_shape(q), key = graph.maximum_shape(k), value = graph.maximum_shape(v);
-  PATINA_CHECK(spec.heads % spec.kv_heads == 0 && query[1] == spec.heads * spec.width && key[1] == spec.kv_heads * spec.width && key == value,
-               "{}: q {} k {} v {} H {} G {} C {}", label, query.str(), key.str(), value.str(), spec.heads, spec.kv_heads, spec.width);
-  return graph.node(std::make_shared<Attention>(spec), {q, k, v, sequences.q_offsets, sequences.kv_offsets, sequences.first},
+  PATINA_CHECK(spec.heads % spec.kv_heads == 0 && query[1] == spec.heads * spec.width &&
+                   key[1] == spec.kv_heads * spec.width && key == value,
+               "{}: q {} k {} v {} H {} G {} C {}", label, query.str(), key.str(), value.str(), spec.heads,
+               spec.kv_heads, spec.width);
+  return graph.node(std::make_shared<Attention>(spec),
+                    {q, k, v, sequences.q_offsets, sequences.kv_offsets, sequences.first},
                     {graph.value(q).extents, {graph.value(q).extents[0], spec.heads}}, label)[0];
 }
 

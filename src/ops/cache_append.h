@@ -5,7 +5,8 @@
 
 namespace patina {
 
-// (cache [S,W] state, x [T,W], position [1] int32) -> the cache with rows [position, position + T) replaced by x, in place.
+// (cache [S,W] state, x [T,W], position [1] int32) -> the cache with rows [position, position + T) replaced by x, in
+// place.
 struct CacheAppend : Op {
   std::string_view name() const override { return "cache_append"; }
   int in_place_input() const override { return 0; }

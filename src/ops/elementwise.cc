@@ -56,8 +56,8 @@ ValueId gather_rows(Graph& graph, ValueId x, ValueId rows, std::string_view labe
 }
 
 ValueId pad_columns(Graph& graph, ValueId x, int64_t first, int64_t columns, std::string_view label) {
-  PATINA_CHECK(first + graph.maximum_shape(x)[1] <= columns, "{}: pad {} at {} to {}", label, graph.maximum_shape(x).str(), first,
-               columns);
+  PATINA_CHECK(first + graph.maximum_shape(x)[1] <= columns, "{}: pad {} at {} to {}", label,
+               graph.maximum_shape(x).str(), first, columns);
   return graph.node(std::make_shared<PadColumns>(first), {x}, {{graph.value(x).extents[0], columns}}, label)[0];
 }
 

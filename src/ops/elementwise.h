@@ -1,5 +1,5 @@
-// Ops that touch each element about once: sums, SwiGLU, row gathers, padding. All take rank-2 values whose columns are dense
-// (stride 1); rows may have any stride.
+// Ops that touch each element about once: sums, SwiGLU, row gathers, padding. All take rank-2 values whose columns are
+// dense (stride 1); rows may have any stride.
 #pragma once
 
 #include "ir/graph.h"
@@ -38,8 +38,8 @@ struct GatherRows : Op {
   std::string_view name() const override { return "gather_rows"; }
   void gradient(GradientBuilder& builder, const Node& node) const override;
 };
-// y [T,D]: row rows[m] = x [M,D] row m, all other rows 0. Third input: any value whose first extent is T (its shape is read,
-// its numbers are not).
+// y [T,D]: row rows[m] = x [M,D] row m, all other rows 0. Third input: any value whose first extent is T (its shape is
+// read, its numbers are not).
 struct ScatterRows : Op {
   std::string_view name() const override { return "scatter_rows"; }
 };

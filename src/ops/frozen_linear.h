@@ -7,9 +7,10 @@ namespace patina {
 
 // forward   y [T,N]  = acc + x [T,K] . W^T     W [N,K] frozen, any stored type, optional row map
 // backward  dx [T,K] = acc + dy [T,N] . W      (kBackward)
-// acc is optional and may share storage with the output. x and dy may have any strides. There is no gradient for W: it is frozen.
-// Each output is one chain of fused multiply-adds along the contraction, begun at acc, in order; with `few_rows` a product of
-// fewer than 8 rows takes dot products with 16 fixed partial sums instead (generation only: bound by reading W once).
+// acc is optional and may share storage with the output. x and dy may have any strides. There is no gradient for W: it
+// is frozen. Each output is one chain of fused multiply-adds along the contraction, begun at acc, in order; with
+// `few_rows` a product of fewer than 8 rows takes dot products with 16 fixed partial sums instead (generation only:
+// bound by reading W once).
 struct FrozenLinear : Op {
   enum class Direction : uint8_t { kForward, kBackward };
   FrozenLinear(Direction which, bool allow_few_rows) : direction(which), few_rows(allow_few_rows) {}
@@ -22,7 +23,8 @@ struct FrozenLinear : Op {
   bool few_rows;
 };
 
-ValueId frozen_linear(Graph& graph, ValueId x, ValueId weight, ValueId acc, std::string_view label, bool few_rows = false);
+ValueId frozen_linear(Graph& graph, ValueId x, ValueId weight, ValueId acc, std::string_view label,
+                      bool few_rows = false);
 ValueId frozen_linear_backward(Graph& graph, ValueId dy, ValueId weight, ValueId acc, std::string_view label);
 
 }  // namespace patina

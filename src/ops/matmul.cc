@@ -22,7 +22,8 @@ ValueId matmul(Graph& graph, ValueId a, ValueId b, ValueId acc, float scale, boo
   const Extents &left = graph.value(a).extents, &right = graph.value(b).extents;
   PATINA_CHECK(left.size() == 2 && right.size() == 2 && left[1] == right[transposed ? 1 : 0], "{}: a {} b {}{}", label,
                graph.maximum_shape(a).str(), graph.maximum_shape(b).str(), transposed ? " transposed" : "");
-  return graph.node(std::make_shared<MatMul>(scale, transposed), {a, b, acc}, {{left[0], right[transposed ? 0 : 1]}}, label)[0];
+  return graph.node(std::make_shared<MatMul>(scale, transposed), {a, b, acc}, {{left[0], right[transposed ? 0 : 1]}},
+                    label)[0];
 }
 
 }  // namespace patina

@@ -1,5 +1,6 @@
-// Reference implementations: one plain function an op, templated on the scalar type. They are the specification. In double
-// they check kernels; in complex<double> a step along the imaginary axis gives exact derivatives of a whole graph.
+// Reference implementations: one plain function an op, templated on the scalar type. They are the specification. In
+// double they check kernels; in complex<double> a step along the imaginary axis gives exact derivatives of a whole
+// graph.
 #pragma once
 
 #include <complex>
@@ -11,7 +12,8 @@
 
 namespace patina {
 
-// Numbers of type S (or int32 for index inputs) with real shapes and strides. Frozen weights arrive decoded and in row-map order.
+// Numbers of type S (or int32 for index inputs) with real shapes and strides. Frozen weights arrive decoded and in
+// row-map order.
 template <typename S>
 struct RefTensor {
   S* data = nullptr;

@@ -15,7 +15,8 @@ struct RmsNorm : Op {
   float eps;
 };
 
-// (x, w, rstd, dy, acc) -> dx = acc + rstd * (dy*w - x * rstd^2 * mean_d(dy*w*x)). acc optional, may share storage with dx.
+// (x, w, rstd, dy, acc) -> dx = acc + rstd * (dy*w - x * rstd^2 * mean_d(dy*w*x)). acc optional, may share storage with
+// dx.
 struct RmsNormGrad : Op {
   std::string_view name() const override { return "rms_norm_grad"; }
   int in_place_input() const override { return 4; }

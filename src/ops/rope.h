@@ -6,8 +6,8 @@
 namespace patina {
 
 // x [T, H*C], positions [T] (int32 in [0, P)), table [P, W] F32: W/2 cosines, then W/2 sines; W <= C is even.
-// In each head, for i < W/2:  y_i = x_i cos_i - x_{i+W/2} sin_i,  y_{i+W/2} = x_{i+W/2} cos_i + x_i sin_i; columns from W on pass through.
-// `inverse` rotates back (sines negated): the gradient. May work in place.
+// In each head, for i < W/2:  y_i = x_i cos_i - x_{i+W/2} sin_i,  y_{i+W/2} = x_{i+W/2} cos_i + x_i sin_i; columns from
+// W on pass through. `inverse` rotates back (sines negated): the gradient. May work in place.
 struct Rope : Op {
   Rope(int64_t head_width, bool backwards) : width(head_width), inverse(backwards) {}
   std::string_view name() const override { return "rope"; }

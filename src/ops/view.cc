@@ -6,9 +6,12 @@ namespace patina {
 
 std::string View::attributes() const {
   switch (kind) {
-    case Kind::kReshape: return "reshape";
-    case Kind::kTranspose: return "transpose";
-    case Kind::kColumns: return fmt::format("columns,first={}", first);
+    case Kind::kReshape:
+      return "reshape";
+    case Kind::kTranspose:
+      return "transpose";
+    case Kind::kColumns:
+      return fmt::format("columns,first={}", first);
   }
   return {};
 }
@@ -18,8 +21,12 @@ void View::gradient(GradientBuilder& builder, const Node& node) const {
   const ValueId x = node.inputs[0], dy = builder.dy(node.outputs[0]);
   if (!builder.wants(x)) return;
   switch (kind) {
-    case Kind::kReshape: builder.contribute(x, reshape(graph, dy, graph.value(x).extents, node.label)); break;
-    case Kind::kTranspose: builder.contribute(x, transpose(graph, dy, node.label)); break;
+    case Kind::kReshape:
+      builder.contribute(x, reshape(graph, dy, graph.value(x).extents, node.label));
+      break;
+    case Kind::kTranspose:
+      builder.contribute(x, transpose(graph, dy, node.label));
+      break;
     case Kind::kColumns:
       builder.contribute(x, pad_columns(graph, dy, first, graph.maximum_shape(x)[1], node.label));
       break;
@@ -44,7 +51,8 @@ ValueId reshape(Graph& graph, ValueId x, const Extents& extents, std::string_vie
   }
   to = Shape(std::span<const int64_t>(dims));
   PATINA_CHECK(value.strides == contiguous_strides(graph.maximum_shape(x)), "{}: reshape of a strided value", label);
-  PATINA_CHECK(elements == graph.maximum_shape(x).elements(), "{}: reshape {} to {}", label, graph.maximum_shape(x).str(), to.str());
+  PATINA_CHECK(elements == graph.maximum_shape(x).elements(), "{}: reshape {} to {}", label,
+               graph.maximum_shape(x).str(), to.str());
   return graph.view_node(std::make_shared<View>(View::Kind::kReshape, 0), x, extents, contiguous_strides(to), 0, label);
 }
 
@@ -52,8 +60,8 @@ ValueId columns(Graph& graph, ValueId x, int64_t first, int64_t count, std::stri
   const Value& value = graph.value(x);
   PATINA_CHECK(value.extents.size() == 2 && first >= 0 && count > 0 && first + count <= value.extents[1].size,
                "{}: columns [{}, {}) of {}", label, first, first + count, graph.maximum_shape(x).str());
-  return graph.view_node(std::make_shared<View>(View::Kind::kColumns, first), x, {value.extents[0], count}, value.strides,
-                         first * value.strides[1], label);
+  return graph.view_node(std::make_shared<View>(View::Kind::kColumns, first), x, {value.extents[0], count},
+                         value.strides, first * value.strides[1], label);
 }
 
 }  // namespace patina

@@ -13,7 +13,8 @@ bool all_finite(const Tensor& tensor) {
   const int64_t columns = tensor.shape.rank() == 2 ? tensor.shape[1] : 1;
   for (int64_t r = 0; r < tensor.shape[0]; ++r)
     for (int64_t c = 0; c < columns; ++c) {
-      const uint32_t bits = std::bit_cast<uint32_t>(tensor.f32()[r * tensor.strides[0] + (tensor.shape.rank() == 2 ? c * tensor.strides[1] : 0)]);
+      const uint32_t bits = std::bit_cast<uint32_t>(
+          tensor.f32()[r * tensor.strides[0] + (tensor.shape.rank() == 2 ? c * tensor.strides[1] : 0)]);
       if ((bits & 0x7f800000u) == 0x7f800000u) return false;
     }
   return true;
@@ -23,9 +24,10 @@ void* address(const std::vector<int32_t>& ints) { return const_cast<int32_t*>(in
 
 }  // namespace
 
-LossRunner::LossRunner(const DecoderModel& model, Adapter* adapter, const LossLimits& limits, bool with_gradient, const Backend& backend,
-                       ThreadPool& pool)
-    : graph_(build_loss_graph(model, adapter, limits, with_gradient)), executor_(std::make_unique<Executor>(graph_->graph, backend, pool)) {}
+LossRunner::LossRunner(const DecoderModel& model, Adapter* adapter, const LossLimits& limits, bool with_gradient,
+                       const Backend& backend, ThreadPool& pool)
+    : graph_(build_loss_graph(model, adapter, limits, with_gradient)),
+      executor_(std::make_unique<Executor>(graph_->graph, backend, pool)) {}
 
 std::vector<int64_t> LossRunner::bind(const MicroBatch& batch, float gradient_scale) {
   executor_->bind(graph_->tokens, address(batch.tokens));
@@ -69,14 +71,15 @@ LossLimits loss_limits(std::span<const Sequence> sequences, int64_t micro_tokens
   const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   limits.tokens = std::max(limits.positions, std::min(total, micro_tokens));
   int64_t tokens = 0, count = 0;
-  while (count < static_cast<int64_t>(lengths.size()) && tokens + lengths[static_cast<size_t>(count)] + 1 <= micro_tokens)
+  while (count < static_cast<int64_t>(lengths.size()) &&
+         tokens + lengths[static_cast<size_t>(count)] + 1 <= micro_tokens)
     tokens += lengths[static_cast<size_t>(count++)] + 1;
   limits.sequences = std::max<int64_t>(1, count);
   return limits;
 }
 
-Evaluation evaluate(const DecoderModel& model, Adapter* adapter, std::span<const Sequence> sequences, int64_t micro_tokens,
-                    const Backend& backend, ThreadPool& pool) {
+Evaluation evaluate(const DecoderModel& model, Adapter* adapter, std::span<const Sequence> sequences,
+                    int64_t micro_tokens, const Backend& backend, ThreadPool& pool) {
   LossRunner runner(model, adapter, loss_limits(sequences, micro_tokens), false, backend, pool);
   std::vector<size_t> order(sequences.size());
   std::iota(order.begin(), order.end(), size_t{0});

@@ -15,14 +15,15 @@ namespace patina {
 
 class LossRunner {
  public:
-  LossRunner(const DecoderModel& model, Adapter* adapter, const LossLimits& limits, bool with_gradient, const Backend& backend,
-             ThreadPool& pool);
+  LossRunner(const DecoderModel& model, Adapter* adapter, const LossLimits& limits, bool with_gradient,
+             const Backend& backend, ThreadPool& pool);
 
-  // Sum of cross-entropy over the supervised tokens of a micro-batch, in nats. With gradient, adds gradient_scale * d loss to
-  // the adapter's gradients. A micro-batch without supervised tokens costs nothing and gives 0.
+  // Sum of cross-entropy over the supervised tokens of a micro-batch, in nats. With gradient, adds gradient_scale * d
+  // loss to the adapter's gradients. A micro-batch without supervised tokens costs nothing and gives 0.
   double run(const MicroBatch& batch, float gradient_scale);
 
-  // Runs a micro-batch again and says which op's output is the first that is not finite: "swiglu at layers.3.ffn"; empty where all are finite.
+  // Runs a micro-batch again and says which op's output is the first that is not finite: "swiglu at layers.3.ffn";
+  // empty where all are finite.
   std::string find_non_finite(const MicroBatch& batch, float gradient_scale);
 
   const Graph& graph() const { return graph_->graph; }
@@ -46,7 +47,7 @@ struct Evaluation {
 };
 
 // Mean loss of a data set, in its own order.
-Evaluation evaluate(const DecoderModel& model, Adapter* adapter, std::span<const Sequence> sequences, int64_t micro_tokens,
-                    const Backend& backend, ThreadPool& pool);
+Evaluation evaluate(const DecoderModel& model, Adapter* adapter, std::span<const Sequence> sequences,
+                    int64_t micro_tokens, const Backend& backend, ThreadPool& pool);
 
 }  // namespace patina

@@ -30,8 +30,8 @@ int64_t resolve_micro_tokens(const TrainOptions& options, std::span<const Sequen
 
 }  // namespace
 
-Trainer::Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Sequence> sequences, const TrainOptions& options,
-                 const Backend& backend, ThreadPool& pool)
+Trainer::Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Sequence> sequences,
+                 const TrainOptions& options, const Backend& backend, ThreadPool& pool)
     : adapter_(adapter),
       sequences_(sequences),
       options_(options),
@@ -43,7 +43,8 @@ Trainer::Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Se
   // Shuffling decides how sequences fill steps, so epochs may differ by a step: count them all.
   int64_t steps = 0, epochs = 0;
   while (options.steps > 0 ? steps < options.steps : epochs < options.epochs) {
-    const int64_t count = static_cast<int64_t>(plan_epoch(sequences, options.batch_tokens, options.seed, epochs).size());
+    const int64_t count =
+        static_cast<int64_t>(plan_epoch(sequences, options.batch_tokens, options.seed, epochs).size());
     if (epochs == 0) plan_.steps_per_epoch = count;
     steps += count;
     ++epochs;
@@ -83,8 +84,8 @@ double Trainer::run_step(const std::vector<size_t>& step, StepReport* report) {
     if (!std::isfinite(loss)) {
       const std::string where = runner_.find_non_finite(batch_, scale);
       fail(Error::Kind::kNonFinite,
-           "step {} of {}: the loss is {} (first value that is not finite: {}); the step was not applied; lower --lr", report->step,
-           report->total_steps, loss, where.empty() ? "the loss" : where);
+           "step {} of {}: the loss is {} (first value that is not finite: {}); the step was not applied; lower --lr",
+           report->step, report->total_steps, loss, where.empty() ? "the loss" : where);
     }
     loss_sum += loss;
   }
@@ -94,7 +95,8 @@ double Trainer::run_step(const std::vector<size_t>& step, StepReport* report) {
     std::string where = "the norm itself";
     for (const GradientNorm& gradient : gradient_norms())
       if (!std::isfinite(gradient.norm)) where = gradient.parameter;
-    fail(Error::Kind::kNonFinite, "step {} of {}: the gradient of {} is not finite; the step was not applied; lower --lr", report->step,
+    fail(Error::Kind::kNonFinite,
+         "step {} of {}: the gradient of {} is not finite; the step was not applied; lower --lr", report->step,
          report->total_steps, where);
   }
   report->clip_scale = clip(store.gradients(), report->grad_norm, options_.grad_clip, pool_);
@@ -111,7 +113,8 @@ std::vector<GradientNorm> Trainer::gradient_norms() {
   for (size_t i = 0; i < store.slices().size(); ++i) {
     const float* gradient = store.gradient(i);
     double sum = 0.0;
-    for (int64_t j = 0; j < store.slices()[i].shape.elements(); ++j) sum += static_cast<double>(gradient[j]) * static_cast<double>(gradient[j]);
+    for (int64_t j = 0; j < store.slices()[i].shape.elements(); ++j)
+      sum += static_cast<double>(gradient[j]) * static_cast<double>(gradient[j]);
     norms.push_back({store.slices()[i].name, std::sqrt(sum)});
   }
   return norms;
@@ -122,7 +125,8 @@ void Trainer::watch_zero_gradients(TrainObserver& observer) {
   for (size_t i = 0; i < norms.size(); ++i) {
     zero_steps_[i] = norms[i].norm == 0.0 ? zero_steps_[i] + 1 : 0;
     if (zero_steps_[i] == kZeroStepsToReport)
-      observer.on_warning(fmt::format("the gradient of {} was exactly zero for {} steps: it learns nothing", norms[i].parameter, kZeroStepsToReport));
+      observer.on_warning(fmt::format("the gradient of {} was exactly zero for {} steps: it learns nothing",
+                                      norms[i].parameter, kZeroStepsToReport));
   }
 }
 

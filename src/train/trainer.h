@@ -17,11 +17,11 @@ struct TrainOptions {
   int64_t batch_tokens = 2048;  // tokens of an optimizer step: decides which sequences it holds
   int64_t micro_tokens = 0;     // tokens in memory at once, 0 = auto: changes the result by rounding only
   int64_t epochs = 3;
-  int64_t steps = 0;            // > 0: stop after so many optimizer steps instead of after `epochs`
+  int64_t steps = 0;  // > 0: stop after so many optimizer steps instead of after `epochs`
   double learning_rate = 2e-4;
   Schedule schedule = Schedule::kCosine;
-  double warmup = 0.05;         // below 1: fraction of all steps, else steps
-  double grad_clip = 1.0;       // 0 = off
+  double warmup = 0.05;    // below 1: fraction of all steps, else steps
+  double grad_clip = 1.0;  // 0 = off
   uint64_t seed = 42;
   AdamWOptions adamw;
 };
@@ -34,8 +34,8 @@ struct TrainPlan {
   int64_t weights_bytes;    // of the mapped file
   int64_t trainable_bytes;  // values and gradients
   int64_t moments_bytes;
-  int64_t arena_bytes;      // activations saved for backward, and scratch
-  int64_t saved_bytes;      // of the arena: kept from forward for backward
+  int64_t arena_bytes;  // activations saved for backward, and scratch
+  int64_t saved_bytes;  // of the arena: kept from forward for backward
 };
 
 struct StepReport {
@@ -86,8 +86,8 @@ class Trainer {
   const TrainPlan& plan() const { return plan_; }
   const Graph& graph() const { return runner_.graph(); }
 
-  // Trains. `stop` is asked after every step; true ends the run there. Error(kNonFinite) naming step and op where a loss or
-  // gradient is not finite: that step is not applied.
+  // Trains. `stop` is asked after every step; true ends the run there. Error(kNonFinite) naming step and op where a
+  // loss or gradient is not finite: that step is not applied.
   TrainResult run(TrainObserver& observer, const std::function<bool()>& stop);
 
   // Gradient norms of every parameter in the last step.

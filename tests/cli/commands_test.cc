@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "cli/run_patina.h"
 
 namespace patina::testing {

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -253,7 +254,7 @@ class Interrupted : public ::testing::TestWithParam<int> {};
 TEST_P(Interrupted, RunEndsAfterTheStepAndExports) {
   const Workplace place;
   std::vector<std::string> arguments = place.train_arguments("out", {"--jsonl"});
-  *(std::find(arguments.begin(), arguments.end(), "--steps") + 1) = "1000000";
+  *(std::find(arguments.begin(), arguments.end(), "--steps") + 1) = "2000";
   const Process process = place.start(arguments);
   while (process.out_so_far().find("\"event\":\"step\"") == std::string::npos) {
     ASSERT_EQ(waitpid(process.id(), nullptr, WNOHANG), 0) << "it ended by itself: " << process.out_so_far();

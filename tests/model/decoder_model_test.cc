@@ -108,6 +108,7 @@ TEST(DecoderModel, WhatIsNotSupportedIsNamed) {
   EXPECT_REFUSED(with_type("token_embd.weight", DType::kQ2_K), "Q2_K");
   EXPECT_REFUSED(with_tensor("blk.0.attn_q.bias", std::vector<float>(256)), "blk.0.attn_q.bias: biases");
   EXPECT_REFUSED(with_key("llama.rope.scaling.type", "yarn"), "llama.rope.scaling.type is \"yarn\"");
+  EXPECT_REFUSED(with_key("llama.rope.scaling.type", "linear"), "llama.rope.scaling.factor");
   EXPECT_REFUSED(with_key("llama.expert_count", uint32_t{8}), "llama.expert_count");
   EXPECT_REFUSED(with_key("llama.attention.sliding_window", uint32_t{64}), "llama.attention.sliding_window");
   EXPECT_REFUSED(with_key("llama.rope.dimension_count", uint32_t{16}), "llama.rope.dimension_count");

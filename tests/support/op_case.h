@@ -82,8 +82,8 @@ struct OpCase {
 };
 
 // (a) The kernel meets the double reference within the derived tolerance on every instruction set; the bits
-// are the same for 1, 2, 3 and 5 threads and for all instruction sets with fused multiply-add; nothing is written outside
-// the outputs.
+// are the same for 1, 2, 3 and 5 threads and for all instruction sets with fused multiply-add; nothing is written
+// outside the outputs.
 testing::AssertionResult check_kernel(const OpCase& op, const Backend& backend = cpu_backend());
 
 // (b) With L = sum of random cotangents times outputs[0], the gradient nodes give dL/dx of every differentiable input:

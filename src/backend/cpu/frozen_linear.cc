@@ -16,7 +16,8 @@ bool begin_at(const Tensor& acc, const Tensor& out) {
   if (!acc.present()) return false;
   if (acc.data != out.data)
     for (int64_t row = 0; row < out.shape[0]; ++row)
-      std::memcpy(out.f32() + row * out.strides[0], acc.f32() + row * acc.strides[0], static_cast<size_t>(out.shape[1]) * sizeof(float));
+      std::memcpy(out.f32() + row * out.strides[0], acc.f32() + row * acc.strides[0],
+                  static_cast<size_t>(out.shape[1]) * sizeof(float));
   return true;
 }
 
@@ -32,8 +33,8 @@ void frozen_linear(const Op& op, std::span<const Tensor> in, std::span<const Ten
     few_row_product(x, weight, acc, y, context.pool);
     return;
   }
-  product(x.shape[0], y.shape[1], x.shape[1], left(x), RightOperand::frozen(weight, forward), y.f32(), y.strides[0], begin_at(acc, y),
-          context.pool, context.scratch);
+  product(x.shape[0], y.shape[1], x.shape[1], left(x), RightOperand::frozen(weight, forward), y.f32(), y.strides[0],
+          begin_at(acc, y), context.pool, context.scratch);
 }
 
 int64_t frozen_linear_scratch(const Op&, std::span<const Tensor> in, std::span<const Tensor> out, int threads) {
@@ -45,8 +46,9 @@ void matmul(const Op& op, std::span<const Tensor> in, std::span<const Tensor> ou
   const Tensor &a = in[0], &b = in[1], &acc = in[2], &y = out[0];
   const int64_t along_k = attributes.transposed ? b.strides[1] : b.strides[0];
   const int64_t along_n = attributes.transposed ? b.strides[0] : b.strides[1];
-  product(a.shape[0], y.shape[1], a.shape[1], left(a, attributes.scale), RightOperand::numbers(b.f32(), along_k, along_n), y.f32(),
-          y.strides[0], begin_at(acc, y), context.pool, context.scratch);
+  product(a.shape[0], y.shape[1], a.shape[1], left(a, attributes.scale),
+          RightOperand::numbers(b.f32(), along_k, along_n), y.f32(), y.strides[0], begin_at(acc, y), context.pool,
+          context.scratch);
 }
 
 int64_t matmul_scratch(const Op&, std::span<const Tensor> in, std::span<const Tensor> out, int threads) {

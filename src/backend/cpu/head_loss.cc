@@ -16,8 +16,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace patina::cpu::HWY_NAMESPACE {
 
-// Takes the next logits of a row into its running softmax: they become exp(logit - maximum). Returns the factor that brings what
-// was summed before to the new maximum.
+// Takes the next logits of a row into its running softmax: they become exp(logit - maximum). Returns the factor that
+// brings what was summed before to the new maximum.
 float absorb_logits(float* logits, int64_t count, float* maximum, float* sum) {
   const Floats d;
   FloatVector greatest = hn::Set(d, *maximum);
@@ -29,7 +29,8 @@ float absorb_logits(float* logits, int64_t count, float* maximum, float* sum) {
   for_vectors(count, [&](auto at) HWY_ATTR { at.store(exp(d, hn::Sub(at.load(logits), shift)), logits); });
   const float factor = hn::GetLane(exp(d, hn::Sub(hn::Set(d, *maximum), shift)));
   *maximum = next;
-  *sum = *sum * factor + sum16(count, [&](FloatVector so_far, auto at) HWY_ATTR { return hn::Add(so_far, at.load(logits)); });
+  *sum = *sum * factor +
+         sum16(count, [&](FloatVector so_far, auto at) HWY_ATTR { return hn::Add(so_far, at.load(logits)); });
   return factor;
 }
 
@@ -56,13 +57,14 @@ HWY_EXPORT(log_of);
 
 namespace {
 
-// Rows of W met at a time. Both products of a panel read and write their [M,...] side once, and the logits [M,kPanelRows] stay in
-// the caches.
+// Rows of W met at a time. Both products of a panel read and write their [M,...] side once, and the logits
+// [M,kPanelRows] stay in the caches.
 constexpr int64_t kPanelRows = 512;
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// The running softmax of every row, a panel of logits, a decoded row of W for each thread, and the products' own scratch.
+// The running softmax of every row, a panel of logits, a decoded row of W for each thread, and the products' own
+// scratch.
 struct Scratch {
   Scratch(std::byte* memory, int64_t rows, int64_t vocabulary, int64_t width, int threads)
       : maxima(take(memory, rows)),
@@ -107,8 +109,8 @@ void head_loss(const Op& op, std::span<const Tensor> in, std::span<const Tensor>
 
   for (int64_t v0 = 0; v0 < vocabulary && rows > 0; v0 += kPanelRows) {
     const int64_t count = std::min(kPanelRows, vocabulary - v0);
-    product(rows, count, width, {h.f32(), h.strides[0], h.strides[1]}, RightOperand::frozen(weight, true, v0), scratch.logits, count,
-            false, context.pool, scratch.product);
+    product(rows, count, width, {h.f32(), h.strides[0], h.strides[1]}, RightOperand::frozen(weight, true, v0),
+            scratch.logits, count, false, context.pool, scratch.product);
     for_rows(context.pool, rows, count, [&](int64_t m) {
       float* const logits = scratch.logits + m * count;
       const int64_t label = row_index(labels, m, vocabulary);
@@ -117,13 +119,14 @@ void head_loss(const Op& op, std::span<const Tensor> in, std::span<const Tensor>
       if (with_gradient && v0 > 0 && factor != 1.0f) rescale(dh + m * dh_stride, width, factor, nullptr);
     });
     if (with_gradient)
-      product(rows, width, count, {scratch.logits, count, 1}, RightOperand::frozen(weight, false, v0), dh, dh_stride, v0 > 0,
-              context.pool, scratch.product);
+      product(rows, width, count, {scratch.logits, count, 1}, RightOperand::frozen(weight, false, v0), dh, dh_stride,
+              v0 > 0, context.pool, scratch.product);
   }
 
   const auto log = HWY_DYNAMIC_DISPATCH(log_of);
   double loss = 0.0;
-  for (int64_t m = 0; m < rows; ++m) loss += static_cast<double>(scratch.maxima[m] + log(scratch.sums[m]) - scratch.label_logits[m]);
+  for (int64_t m = 0; m < rows; ++m)
+    loss += static_cast<double>(scratch.maxima[m] + log(scratch.sums[m]) - scratch.label_logits[m]);
   out[0].f32()[0] = static_cast<float>(loss);
   if (!with_gradient) return;
   const DecodeRow decode = decode_row(weight.dtype);

@@ -19,8 +19,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace patina::cpu::HWY_NAMESPACE {
 
-// A tile of C is kTileRows x kTileColumns: as many accumulators as the registers hold, two or more vectors wide. 12 x 2 of 32
-// registers with AVX-512, 6 x 2 of 16 with AVX2; the portable target keeps to what a compiler can hold.
+// A tile of C is kTileRows x kTileColumns: as many accumulators as the registers hold, two or more vectors wide. 12 x 2
+// of 32 registers with AVX-512, 6 x 2 of 16 with AVX2; the portable target keeps to what a compiler can hold.
 
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
 constexpr int kTileRows = 4, kTileVectors = HWY_TARGET == HWY_SCALAR ? 4 : 1;
@@ -36,13 +36,14 @@ struct ProductShape {
 };
 
 // Writes four rows of `count` numbers as columns: to[i * stride + r] = row_r[i].
-HWY_INLINE void transpose_four(const float* r0, const float* r1, const float* r2, const float* r3, int64_t count, float* to,
-                               int64_t stride) {
+HWY_INLINE void transpose_four(const float* r0, const float* r1, const float* r2, const float* r3, int64_t count,
+                               float* to, int64_t stride) {
   int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
   const hn::FixedTag<float, 4> d;
   for (; i + 4 <= count; i += 4) {
-    const auto v0 = hn::LoadU(d, r0 + i), v1 = hn::LoadU(d, r1 + i), v2 = hn::LoadU(d, r2 + i), v3 = hn::LoadU(d, r3 + i);
+    const auto v0 = hn::LoadU(d, r0 + i), v1 = hn::LoadU(d, r1 + i), v2 = hn::LoadU(d, r2 + i),
+               v3 = hn::LoadU(d, r3 + i);
     const auto low02 = hn::InterleaveLower(d, v0, v2), high02 = hn::InterleaveUpper(d, v0, v2);
     const auto low13 = hn::InterleaveLower(d, v1, v3), high13 = hn::InterleaveUpper(d, v1, v3);
     hn::StoreU(hn::InterleaveLower(d, low02, low13), d, to + i * stride);
@@ -69,7 +70,8 @@ HWY_INLINE void pack_left(const LeftOperand& a, int64_t row, int64_t rows, int64
       transpose_four(from + r * a.row_stride, from + (r + 1) * a.row_stride, from + (r + 2) * a.row_stride,
                      from + (r + 3) * a.row_stride, depth, to + r, kTileRows);
   if (a.row_stride == 1 && rows == kTileRows) {
-    for (int64_t k = 0; k < depth; ++k) std::memcpy(to + k * kTileRows, from + k * a.column_stride, kTileRows * sizeof(float));
+    for (int64_t k = 0; k < depth; ++k)
+      std::memcpy(to + k * kTileRows, from + k * a.column_stride, kTileRows * sizeof(float));
     r = rows;
   }
   for (; r < rows; ++r)
@@ -78,7 +80,8 @@ HWY_INLINE void pack_left(const LeftOperand& a, int64_t row, int64_t rows, int64
     for (int64_t i = 0; i < depth * kTileRows; ++i) to[i] *= a.scale;
 }
 
-// Rows of numbers into panels: values [0, columns) of row k go to panel j / kTileColumns; the last panel is filled with zeros.
+// Rows of numbers into panels: values [0, columns) of row k go to panel j / kTileColumns; the last panel is filled with
+// zeros.
 HWY_INLINE void spread_row(const float* from, int64_t k, int64_t depth, int64_t columns, float* to) {
   for (int64_t j = 0; j < columns; j += kTileColumns) {
     const int64_t count = std::min(kTileColumns, columns - j);
@@ -92,10 +95,10 @@ HWY_INLINE void spread_row(const float* from, int64_t k, int64_t depth, int64_t 
   }
 }
 
-// A chunk of B as panels of kTileColumns: panel j holds to[j * depth + k * kTileColumns + i] = B[k0 + k, n0 + j + i]. A stored weight is
-// decoded here, once, along whichever axis the product runs.
-HWY_INLINE void pack_right(const RightOperand& b, DecodeRow decode, int64_t k0, int64_t depth, int64_t n0, int64_t columns, float* to,
-                           float* decoded) {
+// A chunk of B as panels of kTileColumns: panel j holds to[j * depth + k * kTileColumns + i] = B[k0 + k, n0 + j + i]. A
+// stored weight is decoded here, once, along whichever axis the product runs.
+HWY_INLINE void pack_right(const RightOperand& b, DecodeRow decode, int64_t k0, int64_t depth, int64_t n0,
+                           int64_t columns, float* to, float* decoded) {
   const bool rows_along_k = b.weight != nullptr ? b.transposed : b.row_stride == 1 && b.column_stride != 1;
   if (rows_along_k) {  // rows of the source become columns of B
     for (int64_t j = 0; j < columns; j += kTileColumns) {
@@ -138,14 +141,16 @@ HWY_INLINE void pack_right(const RightOperand& b, DecodeRow decode, int64_t k0, 
 }
 
 template <bool kLoad>
-HWY_INLINE void full_tile(int64_t depth, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, float* HWY_RESTRICT c, int64_t c_stride) {
+HWY_INLINE void full_tile(int64_t depth, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
+                          float* HWY_RESTRICT c, int64_t c_stride) {
   const Floats d;
   using V = FloatVector;
   V sum[kTileRows][kTileVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) sum[r][v] = kLoad ? hn::LoadU(d, c + r * c_stride + v * kLanes) : hn::Zero(d);
+    for (int v = 0; v < kTileVectors; ++v)
+      sum[r][v] = kLoad ? hn::LoadU(d, c + r * c_stride + v * kLanes) : hn::Zero(d);
   for (int64_t k = 0; k < depth; ++k) {
     V right[kTileVectors];
 #pragma GCC unroll 4
@@ -164,8 +169,8 @@ HWY_INLINE void full_tile(int64_t depth, const float* HWY_RESTRICT a, const floa
 }
 
 // C tile = (load ? C : 0) + A panel . B panel. Tiles at the edge go through a full tile of their own.
-HWY_NOINLINE void tile(int64_t depth, const float* a, const float* b, float* c, int64_t c_stride, int64_t rows, int64_t columns,
-                       bool load) {
+HWY_NOINLINE void tile(int64_t depth, const float* a, const float* b, float* c, int64_t c_stride, int64_t rows,
+                       int64_t columns, bool load) {
   if (rows == kTileRows && columns == kTileColumns) {
     if (load)
       full_tile<true>(depth, a, b, c, c_stride);
@@ -185,8 +190,8 @@ HWY_NOINLINE void tile(int64_t depth, const float* a, const float* b, float* c, 
 }
 
 // Rows [first, last) of W against up to seven rows of x.
-HWY_INLINE void few_rows(const Tensor& x, const Tensor& weight, const Tensor& acc, const Tensor& y, DecodeRow decode, int64_t first,
-                         int64_t last) {
+HWY_INLINE void few_rows(const Tensor& x, const Tensor& weight, const Tensor& acc, const Tensor& y, DecodeRow decode,
+                         int64_t first, int64_t last) {
   constexpr int64_t kStretch = 1024;  // values decoded at a time: 4 KB, and a multiple of 16 and of every block
   const Floats d;
   alignas(64) float decoded[kStretch];
@@ -206,7 +211,8 @@ HWY_INLINE void few_rows(const Tensor& x, const Tensor& weight, const Tensor& ac
       }
     }
     for (int64_t i = 0; i < rows; ++i)
-      y.f32()[i * y.strides[0] + n] = tree_sum(partials[i]) + (acc.present() ? acc.f32()[i * acc.strides[0] + n] : 0.0f);
+      y.f32()[i * y.strides[0] + n] =
+          tree_sum(partials[i]) + (acc.present() ? acc.f32()[i * acc.strides[0] + n] : 0.0f);
   }
 }
 

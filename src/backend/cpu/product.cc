@@ -57,7 +57,8 @@ void run_product(ProductJob& job, int worker) {
 
 int64_t tile_columns() { return kTileColumns; }
 
-void run_few_rows(const Tensor& x, const Tensor& weight, const Tensor& acc, const Tensor& y, DecodeRow decode, int64_t first, int64_t last) {
+void run_few_rows(const Tensor& x, const Tensor& weight, const Tensor& acc, const Tensor& y, DecodeRow decode,
+                  int64_t first, int64_t last) {
   few_rows(x, weight, acc, y, decode, first, last);
 }
 
@@ -92,8 +93,8 @@ int64_t product_scratch_bytes(int64_t m, int64_t n, int64_t k, int threads) {
   return floats * static_cast<int64_t>(sizeof(float));
 }
 
-void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightOperand& b, float* c, int64_t c_stride, bool accumulate,
-             ThreadPool& pool, std::span<std::byte> scratch) {
+void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightOperand& b, float* c, int64_t c_stride,
+             bool accumulate, ThreadPool& pool, std::span<std::byte> scratch) {
   if (m == 0 || n == 0) return;
   if (k == 0) {
     if (!accumulate)
@@ -101,8 +102,8 @@ void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightO
     return;
   }
   const int threads = m * n * k < 32 * 32 * 32 ? 1 : pool.size();
-  PATINA_CHECK(static_cast<int64_t>(scratch.size()) >= product_scratch_bytes(m, n, k, threads), "scratch {} for {}x{}x{}",
-               scratch.size(), m, n, k);
+  PATINA_CHECK(static_cast<int64_t>(scratch.size()) >= product_scratch_bytes(m, n, k, threads),
+               "scratch {} for {}x{}x{}", scratch.size(), m, n, k);
   ProductJob job{};
   job.m = m;
   job.n = n;
@@ -119,7 +120,8 @@ void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightO
   const bool along_blocks = b.weight != nullptr && b.transposed;
   job.pass_k = round_up(divide_up(k, divide_up(k, kPassK)), along_blocks ? block : 1);
   // Chunks of columns so that the busiest worker has least: among the counts near the smallest.
-  const int64_t align = std::lcm(HWY_DYNAMIC_DISPATCH(tile_columns)(), b.weight != nullptr && !b.transposed ? block : 1);
+  const int64_t align =
+      std::lcm(HWY_DYNAMIC_DISPATCH(tile_columns)(), b.weight != nullptr && !b.transposed ? block : 1);
   const int64_t fewest = divide_up(n, std::max(kChunkN, align));
   int64_t best_load = INT64_MAX;
   for (int64_t chunks = fewest; chunks <= fewest + 2 * threads; ++chunks) {
@@ -160,7 +162,8 @@ void few_row_product(const Tensor& x, const Tensor& weight, const Tensor& acc, c
   const int64_t share = divide_up(n, tasks);
   const DecodeRow decode = decode_row(weight.dtype);
   const auto run = HWY_DYNAMIC_DISPATCH(run_few_rows);
-  pool.run(tasks, [&](int64_t task, int) { run(x, weight, acc, y, decode, task * share, std::min(n, (task + 1) * share)); });
+  pool.run(tasks,
+           [&](int64_t task, int) { run(x, weight, acc, y, decode, task * share, std::min(n, (task + 1) * share)); });
 }
 
 }  // namespace patina::cpu

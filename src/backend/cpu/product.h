@@ -1,5 +1,6 @@
-// The blocked product behind every matrix product on the CPU: operands are packed into panels, and packing decodes a stored
-// weight along either axis, so a transpose costs nothing and no F32 copy of a weight ever exists. Design notes: docs/kernels.md.
+// The blocked product behind every matrix product on the CPU: operands are packed into panels, and packing decodes a
+// stored weight along either axis, so a transpose costs nothing and no F32 copy of a weight ever exists. Design notes:
+// docs/kernels.md.
 #pragma once
 
 #include <cstddef>
@@ -32,16 +33,17 @@ struct RightOperand {
   int64_t first_row = 0;
 };
 
-// C [M,N] (rows `c_stride` apart) = (accumulate ? C : 0) + A . B. Every element is one chain of fused multiply-adds in order of k: the
-// same bits for any blocking, number of threads and instruction set with FMA. C overlaps neither operand.
-void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightOperand& b, float* c, int64_t c_stride, bool accumulate,
-             ThreadPool& pool, std::span<std::byte> scratch);
+// C [M,N] (rows `c_stride` apart) = (accumulate ? C : 0) + A . B. Every element is one chain of fused multiply-adds in
+// order of k: the same bits for any blocking, number of threads and instruction set with FMA. C overlaps neither
+// operand.
+void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightOperand& b, float* c, int64_t c_stride,
+             bool accumulate, ThreadPool& pool, std::span<std::byte> scratch);
 
 // Scratch of product() for at most these sizes: packed panels only.
 int64_t product_scratch_bytes(int64_t m, int64_t n, int64_t k, int threads);
 
-// y [M,N] = acc + x [M,K] . W^T for M < 8, bound by reading W once: each row of W is decoded once and met by every row of x. Sums run
-// in 16 fixed partial sums, combined in a fixed tree. x has dense columns; acc is optional and may be y.
+// y [M,N] = acc + x [M,K] . W^T for M < 8, bound by reading W once: each row of W is decoded once and met by every row
+// of x. Sums run in 16 fixed partial sums, combined in a fixed tree. x has dense columns; acc is optional and may be y.
 void few_row_product(const Tensor& x, const Tensor& weight, const Tensor& acc, const Tensor& y, ThreadPool& pool);
 
 inline constexpr int64_t kFewRows = 8;  // fewer than this many rows take few_row_product where an op allows it

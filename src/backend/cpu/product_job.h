@@ -11,9 +11,9 @@
 
 namespace patina::cpu {
 
-// Blocking. A pass covers kPassK of the contraction: one panel of A (rows x kPassK) stays in the first-level cache while the
-// chunk of B that a worker packed (kPassK x kChunkN) streams past it from the second level; all of A's panels of a pass are
-// shared and come from the last level. Values chosen by measurement, see docs/kernels.md.
+// Blocking. A pass covers kPassK of the contraction: one panel of A (rows x kPassK) stays in the first-level cache
+// while the chunk of B that a worker packed (kPassK x kChunkN) streams past it from the second level; all of A's panels
+// of a pass are shared and come from the last level. Values chosen by measurement, see docs/kernels.md.
 inline constexpr int64_t kPassK = 512;
 inline constexpr int64_t kChunkN = 320;
 inline constexpr int64_t kBlockM = 2048;
@@ -36,14 +36,16 @@ struct ProductJob {
   float* packed_a;          // shared: one pass of a block of rows
   float* packed_b;          // one chunk per worker
   int64_t packed_b_floats;
-  float* decoded;           // row buffers per worker
+  float* decoded;  // row buffers per worker
   int64_t decoded_floats;
   int threads;
   Barrier* barrier;
   std::atomic<int64_t>* next;  // two task counters, used in turn
 };
 
-inline int64_t packed_a_floats(int64_t m, int64_t k) { return round_up(std::min(m, kBlockM) + kPad, kPad) * round_up(std::min(k, kPassK + 256), kPad); }
+inline int64_t packed_a_floats(int64_t m, int64_t k) {
+  return round_up(std::min(m, kBlockM) + kPad, kPad) * round_up(std::min(k, kPassK + 256), kPad);
+}
 inline int64_t packed_b_floats(int64_t n, int64_t k) {
   return round_up(std::min(n, kChunkN) + kPad + 256, kPad) * round_up(std::min(k, kPassK + 256), kPad);
 }
@@ -52,4 +54,3 @@ inline int64_t decoded_floats(int64_t n, int64_t k) {
 }
 
 }  // namespace patina::cpu
-

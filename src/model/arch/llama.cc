@@ -1,4 +1,5 @@
-// The llama family: Llama 2 and 3, SmolLM2, Mistral without sliding window. Metadata keys: GGUF specification, "[llm]" section.
+// The llama family: Llama 2 and 3, SmolLM2, Mistral without sliding window. Metadata keys: GGUF specification, "[llm]"
+// section.
 #include <utility>
 
 #include "model/decoder_model.h"
@@ -8,8 +9,8 @@ namespace patina {
 namespace {
 
 void refuse(const GgufFile& file, std::string_view key, std::string_view found, std::string_view supported) {
-  fail(Error::Kind::kModel, "{}: {} is \"{}\", which is not supported (supported: {}); use another model file", file.path().string(), key,
-       found, supported);
+  fail(Error::Kind::kModel, "{}: {} is \"{}\", which is not supported (supported: {}); use another model file",
+       file.path().string(), key, found, supported);
 }
 
 DecoderConfig read_config(const GgufFile& file) {
@@ -34,14 +35,16 @@ DecoderConfig read_config(const GgufFile& file) {
     refuse(file, "llama.attention.sliding_window", std::to_string(window), "none");
   const int64_t rotated = file.int_or("llama.rope.dimension_count", config.head_width);
   if (rotated != config.head_width)
-    refuse(file, "llama.rope.dimension_count", std::to_string(rotated), fmt::format("the head width, {}", config.head_width));
-  // Files without a type but with a factor are scaled linearly; scale_linear is the factor's key in older files.
+    refuse(file, "llama.rope.dimension_count", std::to_string(rotated),
+           fmt::format("the head width, {}", config.head_width));
+  // A factor without a type is linear; older files have only scale_linear, without a type.
   const std::string scaling = file.string_or("llama.rope.scaling.type", "linear");
-  if (scaling == "linear")
-    config.rope_position_scale =
-        1.0 / file.float_or("llama.rope.scaling.factor", file.float_or("llama.rope.scale_linear", 1.0));
-  else if (scaling != "none")
-    refuse(file, "llama.rope.scaling.type", scaling, "none, linear; Llama 3 scaling through the tensor rope_freqs.weight");
+  const char* factor = file.has("llama.rope.scale_linear") ? "llama.rope.scale_linear" : "llama.rope.scaling.factor";
+  if (scaling == "linear" && (file.has("llama.rope.scaling.type") || file.has(factor)))
+    config.rope_position_scale = 1.0 / file.require_float(factor);
+  if (scaling != "linear" && scaling != "none")
+    refuse(file, "llama.rope.scaling.type", scaling,
+           "none, linear; Llama 3 scaling through the tensor rope_freqs.weight");
   return config;
 }
 
