@@ -182,7 +182,7 @@ TEST(TrainLm, UnwritableOutputIsRefusedBeforeAnyStep) {
   EXPECT_NE(run.err.find("--out"), std::string::npos) << run.err;
 }
 
-TEST(TrainLm, MalformedLineIsNamed) {
+TEST(TrainLm, FieldIssue07_MalformedLineIsNamed) {
   const Workplace place;
   place.write("data.jsonl", "{\"text\": \"a good line\"}\n{\"text\": broken}\n");
   const Outcome run = place.train("out", {"--jsonl"});

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
+#include "base/file.h"
 #include "formats/names.h"
 #include "graph/reference_executor.h"
 #include "model/decoder_lm.h"
@@ -106,6 +108,7 @@ TEST(DecoderModel, WhatIsNotSupportedIsNamed) {
   EXPECT_REFUSED(with_type("token_embd.weight", DType::kQ2_K), "Q2_K");
   EXPECT_REFUSED(with_tensor("blk.0.attn_q.bias", std::vector<float>(256)), "blk.0.attn_q.bias: biases");
   EXPECT_REFUSED(with_key("llama.rope.scaling.type", "yarn"), "llama.rope.scaling.type is \"yarn\"");
+  EXPECT_REFUSED(with_key("llama.rope.scaling.type", "linear"), "llama.rope.scaling.factor");
   EXPECT_REFUSED(with_key("llama.expert_count", uint32_t{8}), "llama.expert_count");
   EXPECT_REFUSED(with_key("llama.attention.sliding_window", uint32_t{64}), "llama.attention.sliding_window");
   EXPECT_REFUSED(with_key("llama.rope.dimension_count", uint32_t{16}), "llama.rope.dimension_count");
@@ -130,6 +133,25 @@ TEST(DecoderModel, ImpossibleNumbersAreRefused) {
   TinyModel endless;
   endless.context = 0;
   EXPECT_REFUSED(endless, "context_length");
+}
+
+TEST(DecoderModel, AbsurdLayerCountsAreRefusedAsTheyStand) {
+  const TempDir directory;
+  const auto path = directory.path() / "model.gguf";
+  write_tiny_model(path, {});
+  std::string bytes = read_file(path);
+  const std::string key = "llama.block_count";
+  for (const uint32_t layers : {0u, 4096u, 3000000000u, 4294967295u}) {
+    std::memcpy(bytes.data() + bytes.find(key) + key.size() + sizeof(uint32_t), &layers, sizeof layers);
+    directory.write("model.gguf", bytes);
+    try {
+      DecoderModel::load(path);
+      FAIL() << layers;
+    } catch (const Error& error) {
+      EXPECT_PRED_FORMAT2(::testing::IsSubstring, "block_count", std::string(error.what()));
+      EXPECT_PRED_FORMAT2(::testing::IsSubstring, std::to_string(layers), std::string(error.what()));
+    }
+  }
 }
 
 TEST(DecoderModel, HeadsTiedAndUntied) {

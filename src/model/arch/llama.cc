@@ -1,5 +1,7 @@
 // The llama family: Llama 2 and 3, SmolLM2, Mistral without sliding window. Metadata keys: GGUF specification, "[llm]"
 // section.
+#include <utility>
+
 #include "model/decoder_model.h"
 
 namespace patina {
@@ -14,7 +16,9 @@ void refuse(const GgufFile& file, std::string_view key, std::string_view found, 
 DecoderConfig read_config(const GgufFile& file) {
   DecoderConfig config;
   config.architecture = "llama";
-  config.layers = static_cast<int>(file.require_int("llama.block_count"));
+  const int64_t layers = file.require_int("llama.block_count");
+  if (!std::in_range<int>(layers)) refuse(file, "llama.block_count", std::to_string(layers), "a number of layers");
+  config.layers = static_cast<int>(layers);
   config.width = file.require_int("llama.embedding_length");
   config.feed_forward = file.require_int("llama.feed_forward_length");
   config.heads = file.require_int("llama.attention.head_count");
@@ -33,12 +37,12 @@ DecoderConfig read_config(const GgufFile& file) {
   if (rotated != config.head_width)
     refuse(file, "llama.rope.dimension_count", std::to_string(rotated),
            fmt::format("the head width, {}", config.head_width));
-  // Files without a type but with a factor are scaled linearly; scale_linear is the factor's key in older files.
+  // A factor without a type is linear; older files have only scale_linear, without a type.
   const std::string scaling = file.string_or("llama.rope.scaling.type", "linear");
-  if (scaling == "linear")
-    config.rope_position_scale =
-        1.0 / file.float_or("llama.rope.scaling.factor", file.float_or("llama.rope.scale_linear", 1.0));
-  else if (scaling != "none")
+  const char* factor = file.has("llama.rope.scale_linear") ? "llama.rope.scale_linear" : "llama.rope.scaling.factor";
+  if (scaling == "linear" && (file.has("llama.rope.scaling.type") || file.has(factor)))
+    config.rope_position_scale = 1.0 / file.require_float(factor);
+  if (scaling != "linear" && scaling != "none")
     refuse(file, "llama.rope.scaling.type", scaling,
            "none, linear; Llama 3 scaling through the tensor rope_freqs.weight");
   return config;
