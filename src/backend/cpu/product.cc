@@ -159,7 +159,7 @@ void few_row_product(const Tensor& x, const Tensor& weight, const Tensor& acc, c
   PATINA_CHECK(x.shape[0] < kFewRows && x.strides[1] == 1, "x {} strides {}", x.shape.str(), x.strides.str());
   const int64_t n = weight.shape[0];
   const int64_t tasks = std::max<int64_t>(1, std::min<int64_t>(divide_up(n, 16), 8 * pool.size()));
-  const int64_t share = divide_up(n, tasks);
+  const int64_t share = round_up(divide_up(n, tasks), 4);  // whole groups of rows
   const DecodeRow decode = decode_row(weight.dtype);
   const auto run = HWY_DYNAMIC_DISPATCH(run_few_rows);
   pool.run(tasks,

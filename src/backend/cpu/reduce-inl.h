@@ -22,33 +22,23 @@ inline float tree_sum(float* HWY_RESTRICT p) {
   return p[0];
 }
 
-// Adds the terms of the columns [0, n) to partial sums. accumulate(sum, at) returns `sum` with the terms of the columns
-// at `at` added; it is also called for the columns from n up to a multiple of 16, where all loads give zeros.
-template <typename Accumulate>
-HWY_INLINE void accumulate16(int64_t n, FloatVector* HWY_RESTRICT sums, Accumulate accumulate) {
-  int64_t i = 0;
-  for (; i + kPartials <= n; i += kPartials)
-    for (int64_t v = 0; v < kPartialVectors; ++v) sums[v] = accumulate(sums[v], Whole{i + v * kLanes});
-  if (i == n) return;
-  for (int64_t v = 0; v < kPartialVectors; ++v) {
-    const int64_t column = i + v * kLanes;
-    sums[v] = accumulate(sums[v], Partial{column, std::clamp<int64_t>(n - column, 0, kLanes)});
-  }
-}
-
+// accumulate(sum, at) returns the partial sums `sum` with the terms of the columns at `at` added. It is also called for
+// the columns from n up to a multiple of 16, where all loads give zeros.
 template <typename Accumulate>
 HWY_INLINE float sum16(int64_t n, Accumulate accumulate) {
   FloatVector sums[kPartialVectors];
   for (FloatVector& sum : sums) sum = hn::Zero(Floats());
-  accumulate16(n, sums, accumulate);
+  int64_t i = 0;
+  for (; i + kPartials <= n; i += kPartials)
+    for (int64_t v = 0; v < kPartialVectors; ++v) sums[v] = accumulate(sums[v], Whole{i + v * kLanes});
+  if (i < n)
+    for (int64_t v = 0; v < kPartialVectors; ++v) {
+      const int64_t column = i + v * kLanes;
+      sums[v] = accumulate(sums[v], Partial{column, std::clamp<int64_t>(n - column, 0, kLanes)});
+    }
   alignas(64) float partials[kPartials];
   for (int64_t v = 0; v < kPartialVectors; ++v) hn::Store(sums[v], Floats(), partials + v * kLanes);
   return tree_sum(partials);
-}
-
-// Adds the products a_i b_i to partial sums.
-HWY_INLINE void add_products(int64_t n, const float* a, const float* b, FloatVector* HWY_RESTRICT sums) {
-  accumulate16(n, sums, [&](FloatVector sum, auto at) HWY_ATTR { return hn::MulAdd(at.load(a), at.load(b), sum); });
 }
 
 }  // namespace patina::cpu::HWY_NAMESPACE
