@@ -79,12 +79,12 @@ std::vector<int32_t> Generator::generate(std::span<const int32_t> prompt, int64_
                                          FunctionRef<bool(int32_t)> is_end, FunctionRef<bool(int32_t)> on_token) {
   std::vector<int32_t> answer;
   std::span<const float> logits = feed(prompt);
-  while (static_cast<int64_t>(answer.size()) < max_tokens) {
+  for (int64_t count = 0; count < max_tokens; ++count) {
+    if (count > 0) logits = feed({&answer.back(), 1});
     const int32_t token = sample(logits, sampling, answer.size());
     if (is_end(token)) break;
     answer.push_back(token);
     if (!on_token(token) || length_ >= capacity_) break;
-    logits = feed({&token, 1});
   }
   return answer;
 }

@@ -90,7 +90,7 @@ class Trainer {
   // loss or gradient is not finite: that step is not applied.
   TrainResult run(TrainObserver& observer, const std::function<bool()>& stop);
 
-  // Gradient norms of every parameter in the last step.
+  // Gradient norms of every parameter in the last step, after clipping.
   std::vector<GradientNorm> gradient_norms();
 
  private:
