@@ -33,7 +33,8 @@ class Run:
 
     def __init__(self, library, program, *arguments, **variables):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GGML_BACKWARD_MM")}
-        environment.update(variables, LD_LIBRARY_PATH=str(ROOT / library), GGML_NO_BACKTRACE="1")
+        # Without "passive" OpenMP's threads spin: on a busy machine each barrier then costs milliseconds.
+        environment.update(variables, LD_LIBRARY_PATH=str(ROOT / library), GGML_NO_BACKTRACE="1", OMP_WAIT_POLICY="passive")
         command = [str(ROOT / "build/bin" / program), *arguments]
         with tempfile.TemporaryDirectory() as folder:
             self.file = pathlib.Path(folder) / "gradients"
@@ -42,7 +43,7 @@ class Run:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
             self.bits = self.file.read_bytes() if self.file.exists() else b""
         self.status, self.output, self.errors = done.returncode, done.stdout, done.stderr
-        self.lines = done.stdout.splitlines()
+        self.lines = list(filter(str.strip, done.stdout.splitlines()))
         self.graph = [line for line in self.lines if line.startswith("node ")]
         self.stats = {words[1]: int(words[2]) for words in map(str.split, self.lines) if words[0] == "stat"}
 
@@ -318,6 +319,27 @@ class On(unittest.TestCase):
                 self.assertEqual((run.status, run.stats["converted"], run.stats["kept"]), (0, 16, 0), run.output)
                 for fault in ("nan", "zero", "sign"):
                     self.assertEqual(Run("changed", "bounds", kind, fault, GGML_BACKWARD_MM="1").status, 1)
+
+
+class BackendOps(unittest.TestCase):
+    """The two cases in ggml's own gradient check. It lets what a backend does not support pass, so its words are read."""
+
+    def verdict(self, name, *arguments, library="changed", gate="1"):
+        run = Run(library, "backend_ops", name, *arguments, GGML_BACKWARD_MM=gate)
+        found = next(word for word in ("FAIL", "not supported", "OK") if word in run.output)
+        self.assertEqual(run.status, 1 if found == "FAIL" else 0)
+        return found, run.stats["converted"], run.stats["kept"]
+
+    def test_bf16(self):
+        self.assertEqual(self.verdict("bf16"), ("OK", 1, 0))
+        self.assertEqual(self.verdict("bf16", "nan"), ("FAIL", 1, 0))
+        self.assertEqual(self.verdict("bf16", gate="0"), ("not supported", 0, 0))
+        self.assertEqual(self.verdict("bf16", library="untouched"), ("not supported", -3, -3))
+
+    def test_strided(self):
+        self.assertEqual(self.verdict("strided"), ("OK", 0, 1))
+        self.assertEqual(self.verdict("strided", "nan"), ("FAIL", 0, 1))
+        self.assertEqual(self.verdict("strided", library="untouched"), ("OK", -3, -3))
 
 
 class Guard(unittest.TestCase):

@@ -161,6 +161,11 @@ public:
 
     /// Builds the reverse pass for the loss and reserves all memory. Gradients of the parameters are kept.
     void finish(ggml_tensor * loss) {
+        build_backward_of(loss);
+        allocate();
+    }
+    void build_backward_of(ggml_tensor * loss) {
+        loss_ = loss;
         ggml_set_loss(loss);
         ggml_set_output(loss);
         ggml_build_forward_expand(graph_, loss);
@@ -172,7 +177,6 @@ public:
             }
             ggml_set_output(grad);
         }
-        allocate();
     }
     void allocate() {
         buffer_ = ggml_backend_alloc_ctx_tensors(leaves_, backend_);
@@ -198,9 +202,12 @@ public:
             die("the graph did not run");
         }
     }
-    void compute_gradients() {
-        ggml_graph_reset(graph_);
+    /// Runs forward and backward; returns the loss.
+    float compute_gradients() {
+        const float one = 1.0f;  // the loss's own gradient; the graph overwrites it
+        ggml_backend_tensor_set(ggml_graph_get_grad_acc(graph_, loss_), &one, 0, sizeof(one));
         compute();
+        return get(loss_)[0];
     }
     size_t scratch_bytes() const { return ggml_gallocr_get_buffer_size(allocator_, 0); }
 
@@ -241,6 +248,7 @@ private:
     ggml_context * leaves_;
     ggml_context * nodes_;
     ggml_cgraph * graph_;
+    ggml_tensor * loss_ = nullptr;
     ggml_backend_buffer_t buffer_ = nullptr;
     ggml_gallocr_t allocator_ = nullptr;
     std::vector<ggml_tensor *> params_;
