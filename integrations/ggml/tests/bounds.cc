@@ -1,10 +1,11 @@
 // Holds the gradient of the second input against a reference in double precision, element by element, for every type, with and without
 // broadcasting, for gradients of size 1 and of size 1e-7.
 //   bounds TYPE [nan | zero | sign]     the last plants a fault in what the library computed: the program must fail
+//   bounds TYPE gpu                     on the first GPU
 //
 // dx = sum over m of a * c, c the gradient of the product. With S = sum over m of |a| * |c| and u = 2^-24, a sum of m products in F32, in
 // any order, is off by at most (m + 1) u S. A product in BF16 rounds c to 8 significant bits first: at most 2^-8 S more. a itself is read
-// as the type holds it, so its rounding is in the reference too.
+// as the type holds it, so its rounding is in the reference too. A GPU rounds both inputs to TF32, 2^-11 each, or the result to BF16, 2^-8.
 #include "support.h"
 
 namespace {
@@ -31,7 +32,7 @@ void compare(float found, double expected, double bound, Worst & worst) {
     worst.share = std::max(worst.share, error / bound);
 }
 
-Worst check(ggml_backend_t backend, ggml_type type, const Shape & s, float scale, const std::string & fault) {
+Worst check(ggml_backend_t backend, bool gpu, ggml_type type, const Shape & s, float scale, const std::string & fault) {
     Graph g(backend, 256);
     ggml_tensor * a = g.leaf("a", type, {s.n, s.m, s.q1, s.r1});
     ggml_tensor * x = g.param("x", {s.n, s.p, s.qq, s.rr});
@@ -48,7 +49,9 @@ Worst check(ggml_backend_t backend, ggml_type type, const Shape & s, float scale
     } else if (fault == "sign") {
         dx.back() = -dx.back();
     }
-    const double u = 0x1p-24, relative = (s.m + 1) * u + (type == GGML_TYPE_BF16 ? 0x1p-8 : 0.0);
+    const bool bf16 = type == GGML_TYPE_BF16;
+    const double rounding = (bf16 ? 0x1p-8 : 0.0) + (gpu ? (bf16 ? 0x1p-8 : 2 * 0x1p-11) : 0.0);
+    const double relative = 1.01 * rounding + (s.m + 1) * 0x1p-24;  // 1.01: roundings of rounded values
     Worst worst;
     for (int64_t r = 0; r < s.rr; r++) {
         for (int64_t q = 0; q < s.qq; q++) {
@@ -74,13 +77,15 @@ Worst check(ggml_backend_t backend, ggml_type type, const Shape & s, float scale
 
 int main(int argc, char ** argv) {
     if (argc < 2 || argc > 3) {
-        die("usage: bounds TYPE [nan | zero | sign]");
+        die("usage: bounds TYPE [gpu | nan | zero | sign]");
     }
-    ggml_backend_t backend = make_backend(false, 2);
+    const std::string word = argc == 3 ? argv[2] : "";
+    const bool gpu = word == "gpu";
+    ggml_backend_t backend = make_backend(gpu, 2);
     int64_t outside = 0;
     for (const Shape & s : kShapes) {
         for (const float scale : {1.0f, 1e-7f}) {
-            const Worst worst = check(backend, type_named(argv[1]), s, scale, argc == 3 ? argv[2] : "");
+            const Worst worst = check(backend, gpu, type_named(argv[1]), s, scale, word);
             std::printf("%s [%lld %lld | %lld] heads %lld,%lld of %lld,%lld scale %g: %lld outside, worst %.3f of the bound\n", argv[1],
                         static_cast<long long>(s.n), static_cast<long long>(s.m), static_cast<long long>(s.p), static_cast<long long>(s.q1),
                         static_cast<long long>(s.r1), static_cast<long long>(s.qq), static_cast<long long>(s.rr), scale,
