@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Puts ggml into build-ggml/VERSION/, from the source distribution of llama-cpp-python on PyPI, and builds its CPU backend twice:
+# Puts ggml into build-ggml/VERSION/, from the source distribution of llama-cpp-python on PyPI, and builds its CPU backend
+# twice:
 #   source/     ggml as released (with its licence and its own backend tests)
 #   tree/       a copy with the change of integrations/ggml
 #   untouched/  libraries built from source/
@@ -18,8 +19,9 @@ usage() {
   cat <<TEXT
 usage: scripts/fetch-ggml.sh [--all | --list]
 
-Fetches and builds the newest pinned ggml; with --all the older ones too. What is there already is left. --list names the versions.
-GGML_CUDA=ON in the environment builds the CUDA backend as well (needs nvcc).
+Fetches and builds the newest pinned ggml; with --all the older ones too. What is there already is left. --list names the
+versions.
+GGML_CUDA=ON in the environment builds the CUDA backend as well, for the GPU of this machine.
 TEXT
 }
 
@@ -30,6 +32,11 @@ case ${1-} in
   --list) printf '%s\n' "${versions[@]%% *}"; exit 0 ;;
   *) usage; [[ $1 == --help || $1 == -h ]] && exit 0; exit 2 ;;
 esac
+
+if [[ ${GGML_CUDA-OFF} == ON ]] && ! { command -v nvcc && nvidia-smi; } >/dev/null 2>&1; then
+  echo "fetch-ggml: GGML_CUDA=ON needs nvcc and a GPU; without one see scripts/prepare-ggml-gpu.sh" >&2
+  exit 1
+fi
 
 say() { echo "fetch-ggml: $*"; }
 
@@ -63,7 +70,8 @@ fetch() { # VERSION SHA256 FOLDER
 build() { # FOLDER-OF-VERSION COPY
   nice -n 19 cmake -S integrations/ggml -B "$1/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_TREE="$PWD/$1/tree" \
     -DGGML_CUDA="${GGML_CUDA-OFF}" >"$1/configure.log" || { cat "$1/configure.log" >&2; return 1; }
-  nice -n 19 cmake --build "$1/build" -j2 --target ggml >"$1/$2.log" 2>&1 || { tail -n 40 "$1/$2.log" >&2; return 1; }
+  nice -n 19 cmake --build "$1/build" -j2 --target ggml >"$1/$2.log" 2>&1 ||
+    { tail -n 40 "$1/$2.log" >&2; return 1; }
   rm -rf "$1/$2"
   mkdir "$1/$2"
   find "$1/build/ggml" -name 'libggml*.so*' -exec cp -a -t "$1/$2" {} +
@@ -74,7 +82,7 @@ for entry in "${wanted[@]}"; do
   folder=build-ggml/$version
   [[ -d $folder/source ]] || fetch "$version" "$sha256" "$folder/source"
 
-  mark="$(cat integrations/ggml/block.c integrations/ggml/statement.c integrations/ggml/CMakeLists.txt | sha256sum) ${GGML_CUDA-OFF}"
+  mark="$(cat integrations/ggml/{block.c,statement.c,CMakeLists.txt} | sha256sum) ${GGML_CUDA-OFF}"
   if [[ -f $folder/built && $(<"$folder/built") == "$mark" ]]; then
     say "$folder is there"
     continue
@@ -82,7 +90,8 @@ for entry in "${wanted[@]}"; do
   rm -f "$folder/built"
   [[ -d $folder/tree ]] || cp -a "$folder/source/ggml" "$folder/tree"
   # Written only where they differ, so that nothing is compiled for nothing.
-  cmp -s "$folder/source/ggml/src/ggml.c" "$folder/tree/src/ggml.c" || cp "$folder/source/ggml/src/ggml.c" "$folder/tree/src/ggml.c"
+  cmp -s "$folder/source/ggml/src/ggml.c" "$folder/tree/src/ggml.c" ||
+    cp "$folder/source/ggml/src/ggml.c" "$folder/tree/src/ggml.c"
   say "building ggml of $version as it is"
   build "$folder" untouched
   python3 integrations/ggml/apply.py "$folder/tree"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Prepares build-ggml/gpu: ggml with the change and its CUDA backend for one architecture (sm_90: H100, H200), stripped, without the
-# flash-attention kernels, and the programs that check and time it. Needs nvcc, no GPU; takes long on few cores. It then runs on a
-# machine with a GPU and CUDA's run-time libraries:
+# Prepares build-ggml/gpu: ggml with the change and its CUDA backend for one architecture (sm_90: H100, H200), stripped,
+# without the flash-attention kernels, and the programs that check and time it. Needs nvcc, no GPU; takes long on few
+# cores. It then runs on a machine with a GPU and CUDA's run-time libraries:
 #   bash build-ggml/gpu/run.sh [FOLDER FOR figures-gpu.json]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,8 +22,8 @@ folder=build-ggml/$(scripts/fetch-ggml.sh --list | head -n 1)
 build=$folder/build-cuda-$architecture
 # The processor of the other machine is not known: no GGML_NATIVE.
 nice -n 19 cmake -S integrations/ggml -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_TREE="$PWD/$folder/tree" \
-  -DCMAKE_CUDA_COMPILER="$nvcc" -DCMAKE_CUDA_ARCHITECTURES="$architecture" -DGGML_CUDA=ON -DGGML_CUDA_FA=OFF -DGGML_CUDA_NCCL=OFF \
-  -DGGML_NATIVE=OFF -DCMAKE_CUDA_FLAGS="-Xfatbin=-compress-all"
+  -DCMAKE_CUDA_COMPILER="$nvcc" -DCMAKE_CUDA_ARCHITECTURES="$architecture" \
+  -DGGML_CUDA=ON -DGGML_CUDA_FA=OFF -DGGML_CUDA_NCCL=OFF -DGGML_NATIVE=OFF -DCMAKE_CUDA_FLAGS="-Xfatbin=-compress-all"
 nice -n 19 cmake --build "$build" -j2 --target bounds cases products step
 
 out=build-ggml/gpu

@@ -16,25 +16,23 @@ esac
 scripts/fetch-ggml.sh ${1+"$1"}
 
 compile() { # FOLDER TARGET...
-  nice -n 19 cmake --build "$1/build" -j2 --target "${@:2}" >"$1/tests.log" 2>&1 || { tail -n 40 "$1/tests.log" >&2; return 1; }
+  nice -n 19 cmake --build "$1/build" -j2 --target "${@:2}" >"$1/tests.log" 2>&1 ||
+    { tail -n 40 "$1/tests.log" >&2; return 1; }
 }
 
 # The change without its test of contiguity, to show that the tests need it.
-unguarded() { # FOLDER
-  [[ $1/unguarded -nt $1/built ]] && return
-  local source=$1/tree/src/ggml.c
+unguarded() ( # FOLDER
+  [[ $1/unguarded -nt $1/built ]] && exit
+  source=$1/tree/src/ggml.c
   cp "$source" "$1/ggml.c.guarded"
+  trap 'mv "$1/ggml.c.guarded" "$source" && touch "$source" && compile "$1" ggml' EXIT
   sed -i 's/!ggml_is_contiguous(grad)) {$/false) {/' "$source"
-  [[ $(cmp -l "$source" "$1/ggml.c.guarded" 2>/dev/null | wc -l) -gt 0 ]] || { echo "test-ggml: the guard was not found" >&2; return 1; }
-  local status=0
-  compile "$1" ggml || status=1
+  ! cmp -s "$source" "$1/ggml.c.guarded" || { echo "test-ggml: the guard was not found" >&2; exit 1; }
+  compile "$1" ggml
   rm -rf "$1/unguarded"
   mkdir "$1/unguarded"
   find "$1/build/ggml" -name 'libggml*.so*' -exec cp -a -t "$1/unguarded" {} +
-  mv "$1/ggml.c.guarded" "$source"
-  touch "$source"
-  compile "$1" ggml && return $status
-}
+)
 
 for version in "${versions[@]}"; do
   folder=build-ggml/$version

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Places the change of block.c and statement.c in a ggml source tree, by structure: the block above the definition of
-ggml_compute_backward, the statement first in the branch for the second input of its case GGML_OP_MUL_MAT. No line of ggml is
-removed or changed.
+ggml_compute_backward, the statement first in the branch for the second input of its case GGML_OP_MUL_MAT. No line of
+ggml is removed or changed.
 
   apply.py PATH                       places it; says so where it is there already
   apply.py --undo PATH                takes it out again, byte for byte
   apply.py --check PATH               PATH may also be a built library or program; exit status 0: has it, 1: has it not
   apply.py --emit-patch FILE PATH     writes a patch for `git apply` ("-": standard output) and leaves the tree as it is
 
-PATH is ggml.c, or a folder that holds it as src/, ggml/src/ or vendor/llama.cpp/ggml/src/ggml.c. Exit status 2: refused or wrong usage.
+PATH is ggml.c, or a folder that holds it as src/, ggml/src/ or vendor/llama.cpp/ggml/src/ggml.c.
+Exit status 2: refused, or wrong usage.
 """
 
 import argparse
@@ -79,25 +80,53 @@ def find_places(source):
     name, parameters, body = definitions[0]
     for parameter in ("ggml_context", "ggml_cgraph"):
         short = {"ggml_context": "ctx", "ggml_cgraph": "cgraph"}[parameter]
-        require(re.search(rf"\b{parameter}\s*\*\s*{short}\b", parameters), f"ggml_compute_backward has no parameter {parameter} * {short}")
+        require(
+            re.search(rf"\b{parameter}\s*\*\s*{short}\b", parameters),
+            f"ggml_compute_backward has no parameter {parameter} * {short}",
+        )
 
     head = text.rfind("\n", 0, name) + 1
-    require(re.fullmatch(r"\s*static\s+void\s+", text[head:name]), "the line that defines ggml_compute_backward does not begin with 'static void'")
+    require(
+        re.fullmatch(r"\s*static\s+void\s+", text[head:name]),
+        "the line that defines ggml_compute_backward does not begin with 'static void'",
+    )
 
     end = closing(text, body)
     for variable in ("grad", "src0", "src1", "isrc1", "src0_needs_grads", "src1_needs_grads"):
         require(re.search(rf"\b{variable}\s*=[^=]", text[body:end]), f"ggml_compute_backward defines no {variable}")
-    case = only(r"\bcase\s+GGML_OP_MUL_MAT\s*:\s*\{", text, body, end, "'case GGML_OP_MUL_MAT: {' in ggml_compute_backward")
+    case = only(
+        r"\bcase\s+GGML_OP_MUL_MAT\s*:\s*\{", text, body, end, "'case GGML_OP_MUL_MAT: {' in ggml_compute_backward"
+    )
     case_end = closing(text, case.end() - 1)
-    require(re.compile(r"\s*break\s*;").match(text, case_end + 1), "case GGML_OP_MUL_MAT does not end in 'break;' after its block")
-    switch = only(r"\bswitch\s*\(\s*tensor->op\s*\)\s*\{", text, body, case.start(), "'switch (tensor->op) {' above case GGML_OP_MUL_MAT")
+    require(
+        re.compile(r"\s*break\s*;").match(text, case_end + 1),
+        "case GGML_OP_MUL_MAT does not end in 'break;' after its block",
+    )
+    switch = only(
+        r"\bswitch\s*\(\s*tensor->op\s*\)\s*\{",
+        text,
+        body,
+        case.start(),
+        "'switch (tensor->op) {' above case GGML_OP_MUL_MAT",
+    )
     require(closing(text, switch.end() - 1) > case_end, "case GGML_OP_MUL_MAT is not in 'switch (tensor->op)'")
 
-    branch = only(r"\bif\s*\(\s*src1_needs_grads\s*\)\s*\{", text, case.end(), case_end, "'if (src1_needs_grads) {' in case GGML_OP_MUL_MAT")
-    require(text.count("{", case.end(), branch.start()) == text.count("}", case.end(), branch.start()),
-            "'if (src1_needs_grads)' is nested in another block of case GGML_OP_MUL_MAT")
+    branch = only(
+        r"\bif\s*\(\s*src1_needs_grads\s*\)\s*\{",
+        text,
+        case.end(),
+        case_end,
+        "'if (src1_needs_grads) {' in case GGML_OP_MUL_MAT",
+    )
+    require(
+        text.count("{", case.end(), branch.start()) == text.count("}", case.end(), branch.start()),
+        "'if (src1_needs_grads)' is nested in another block of case GGML_OP_MUL_MAT",
+    )
     branch_end = closing(text, branch.end() - 1)
-    require(not text[branch_end + 1 : case_end].strip(), "something follows the branch for the second input in case GGML_OP_MUL_MAT")
+    require(
+        not text[branch_end + 1 : case_end].strip(),
+        "something follows the branch for the second input in case GGML_OP_MUL_MAT",
+    )
     found = "".join(text[branch.end() : branch_end].split())
     require(found == BRANCH, f"the branch for the second input reads '{found}', expected '{BRANCH}'")
     require("ggml_critical_section_start" in text, "ggml_critical_section_start is unknown in this file")
@@ -114,20 +143,34 @@ def in_style_of(source, lines):
 
 def is_changed(source):
     """Whether the source has the change; refused where it has a part of it."""
-    marks = [source.count(f"// backward-mm {part} {edge}") for part in ("block", "statement") for edge in ("begin", "end")]
-    require(marks in ([0] * 4, [1] * 4), "a part of the change is there and a part is not; take ggml.c from its own source again")
+    marks = [
+        source.count(f"// backward-mm {part} {edge}") for part in ("block", "statement") for edge in ("begin", "end")
+    ]
+    require(
+        marks in ([0] * 4, [1] * 4),
+        "a part of the change is there and a part is not; take ggml.c from its own source again",
+    )
     return marks == [1] * 4
 
 
 def with_change(source):
     block, statement = find_places(source)
-    return (source[:block] + in_style_of(source, ours("block.c")) + source[block:statement]
-            + in_style_of(source, ours("statement.c")) + source[statement:])
+    return (
+        source[:block]
+        + in_style_of(source, ours("block.c"))
+        + source[block:statement]
+        + in_style_of(source, ours("statement.c"))
+        + source[statement:]
+    )
 
 
 def without_change(source):
-    block = re.compile(r"^// backward-mm block begin\r?\n.*?^// backward-mm block end\r?\n\r?\n", re.DOTALL | re.MULTILINE)
-    statement = re.compile(r"^ *// backward-mm statement begin\r?\n.*?^ *// backward-mm statement end\r?\n", re.DOTALL | re.MULTILINE)
+    block = re.compile(
+        r"^// backward-mm block begin\r?\n.*?^// backward-mm block end\r?\n\r?\n", re.DOTALL | re.MULTILINE
+    )
+    statement = re.compile(
+        r"^ *// backward-mm statement begin\r?\n.*?^ *// backward-mm statement end\r?\n", re.DOTALL | re.MULTILINE
+    )
     for pattern in (block, statement):
         source, count = pattern.subn("", source)
         require(count == 1, "the change was edited by hand; take ggml.c from its own source again")
@@ -154,8 +197,11 @@ def find_ggml_c(path):
 def name_in_patch(file, given):
     """The file's name from the root of its git work tree, or else from the folder that was given."""
     try:
-        shown = subprocess.run(["git", "-C", str(file.parent), "ls-files", "--full-name", "--error-unmatch", file.name],
-                               capture_output=True, text=True)
+        shown = subprocess.run(
+            ["git", "-C", str(file.parent), "ls-files", "--full-name", "--error-unmatch", file.name],
+            capture_output=True,
+            text=True,
+        )
         if shown.returncode == 0:
             return shown.stdout.strip()
     except OSError:
@@ -167,7 +213,9 @@ def patch(file, given):
     source = read(file)
     before = without_change(source) if is_changed(source) else source
     name = name_in_patch(file, given)
-    old, new = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (before, with_change(before)))  # carriage returns stay in their lines
+    old, new = (
+        re.findall(r"[^\n]*\n|[^\n]+", text) for text in (before, with_change(before))
+    )  # carriage returns stay in their lines
     return f"diff --git a/{name} b/{name}\n" + "".join(difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"))
 
 

@@ -8,9 +8,14 @@
 // GGML_BACKWARD_MM_LOG    unset, empty or "0": silent; anything else: what ran is printed when the process ends
 // All three are read once per process, at the first such gradient.
 
-// What this process did so far: "gate" (-1 before the variables were read, then 0 or 1), "frozen" (the same), "converted" (gradients
-// that became products) and "kept" (gradients left an outer product while the gate was on) = "kept_grad" (the incoming gradient is
-// not contiguous) + "kept_type" (a type that cannot be multiplied this way) + "kept_scope" (left out by the scope). -2: no such name.
+// What this process did so far, by name:
+//   gate, frozen   -1 before the variables were read, then 0 or 1
+//   converted      gradients that became products
+//   kept           gradients left an outer product while the gate was on, the sum of:
+//   kept_grad      the incoming gradient is not contiguous
+//   kept_type      the first input's type has no transposed copy
+//   kept_scope     left out by the scope
+// -2: no such name.
 GGML_API int64_t ggml_backward_mm_stat(const char * name);
 
 static struct {
@@ -30,8 +35,8 @@ static bool ggml_backward_mm_flag(const char * variable) {
 
 static void ggml_backward_mm_print(void) {
     fprintf(stderr,
-        "ggml_backward_mm: gate %s, scope %s: converted %" PRId64 ", kept %" PRId64 " (gradient not contiguous %" PRId64 ", type %" PRId64
-        ", scope %" PRId64 ")\n",
+        "ggml_backward_mm: gate %s, scope %s: converted %" PRId64 ", kept %" PRId64
+        " (gradient not contiguous %" PRId64 ", type %" PRId64 ", scope %" PRId64 ")\n",
         ggml_backward_mm.on ? "on" : "off", ggml_backward_mm.frozen ? "frozen" : "all", ggml_backward_mm.converted,
         ggml_backward_mm.kept_grad + ggml_backward_mm.kept_type + ggml_backward_mm.kept_scope, ggml_backward_mm.kept_grad,
         ggml_backward_mm.kept_type, ggml_backward_mm.kept_scope);
@@ -58,19 +63,21 @@ int64_t ggml_backward_mm_stat(const char * name) {
     return result;
 }
 
-// A contiguous transposed copy of src0 [n,m,..] -> [m,n,..] in a type that its products do not spoil, or NULL for a type that has none.
+// A contiguous transposed copy of src0 [n,m,..] -> [m,n,..] in a type that its products do not spoil, or NULL where
+// there is none.
 static struct ggml_tensor * ggml_backward_mm_transposed(struct ggml_context * ctx, struct ggml_tensor * src0) {
     if (src0->type == GGML_TYPE_F32 || src0->type == GGML_TYPE_BF16) {
         return ggml_cont(ctx, ggml_transpose(ctx, src0));
     }
     if (src0->type == GGML_TYPE_F16) {
-        // To F32: a product with an F16 first input would round the gradient to F16, which keeps full precision only down to 6e-5,
-        // and gradients are commonly smaller. On a CPU it is not slower either.
+        // To F32: a product with an F16 first input would round the gradient to F16, which keeps full precision only
+        // down to 6e-5, and gradients are commonly smaller. On a CPU it is not slower either.
         return ggml_cast(ctx, ggml_transpose(ctx, src0), GGML_TYPE_F32);
     }
     if (ggml_is_quantized(src0->type)) {
-        // Blocks cannot be copied transposed, their values can. Measured on CPUs: several times faster than the outer product, which
-        // decodes every row again for every row of the gradient, and cannot broadcast such a first input at all.
+        // Blocks cannot be copied transposed, their values can. Measured on CPUs: several times faster than the outer
+        // product, which decodes every row again for every row of the gradient, and cannot broadcast such a first
+        // input at all.
         return ggml_cont(ctx, ggml_transpose(ctx, ggml_cast(ctx, src0, GGML_TYPE_F32)));
     }
     return NULL;
@@ -90,7 +97,7 @@ static void ggml_backward_mm_read(void) {
     ggml_critical_section_end();
 }
 
-// The gradient [n,p,qq,rr] of src1, given src0 [n,m,q1,r1] and grad [m,p,qq,rr], or NULL where the outer product is to be kept.
+// The gradient [n,p,qq,rr] of src1, given src0 [n,m,q1,r1] and grad [m,p,qq,rr], or NULL where the outer product is kept.
 static struct ggml_tensor * ggml_backward_mm_product(
         struct ggml_context * ctx, struct ggml_tensor * src0, struct ggml_tensor * grad, bool src0_needs_grads) {
     ggml_backward_mm_read();

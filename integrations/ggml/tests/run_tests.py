@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Proves the change on one ggml release, whose libraries and test programs scripts/test-ggml.sh has built.
 
-  run_tests.py build-ggml/VERSION [unittest's own arguments]
+run_tests.py build-ggml/VERSION [unittest's own arguments]
 """
 
 import array
@@ -9,6 +9,7 @@ import ctypes
 import math
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -22,8 +23,8 @@ ROOT = pathlib.Path()  # build-ggml/VERSION; set below
 TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_K")
 # Unit roundoff of the types that a product rounds its second input to.
 ROUNDOFF = {"f16": 2.0**-11, "bf16": 2.0**-8}
-# Products with a frozen weight on the longest way from a parameter of the first layer to the loss and back: q (or k, v), o, gate (or up),
-# down in each of two layers, and the head, each forward and backward.
+# Products with a frozen weight on the longest way from a parameter of the first layer to the loss and back: q (or k, v),
+# o, gate (or up), down in each of two layers, and the head, each forward and backward.
 LLAMA_PRODUCTS = 18
 TOLERANCE = 1e-5
 
@@ -34,7 +35,9 @@ class Run:
     def __init__(self, library, program, *arguments, **variables):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GGML_BACKWARD_MM")}
         # Without "passive" OpenMP's threads spin: on a busy machine each barrier then costs milliseconds.
-        environment.update(variables, LD_LIBRARY_PATH=str(ROOT / library), GGML_NO_BACKTRACE="1", OMP_WAIT_POLICY="passive")
+        environment.update(
+            variables, LD_LIBRARY_PATH=str(ROOT / library), GGML_NO_BACKTRACE="1", OMP_WAIT_POLICY="passive"
+        )
         command = [str(ROOT / "build/bin" / program), *arguments]
         with tempfile.TemporaryDirectory() as folder:
             self.file = pathlib.Path(folder) / "gradients"
@@ -108,8 +111,23 @@ class Apply(unittest.TestCase):
         return subprocess.run([sys.executable, str(APPLY), *map(str, arguments)], capture_output=True, text=True)
 
     def git(self, *arguments):
-        return subprocess.run(["git", "-C", str(self.tree), "-c", "user.name=t", "-c", "user.email=t@t", "-c", "core.autocrlf=false", *arguments],
-                              capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            [
+                "git",
+                "-C",
+                str(self.tree),
+                "-c",
+                "user.name=t",
+                "-c",
+                "user.email=t@t",
+                "-c",
+                "core.autocrlf=false",
+                *arguments,
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
 
     def test_places_once_and_takes_out(self):
         self.assertEqual(self.run_tool("--check", self.tree).returncode, 1)
@@ -145,7 +163,9 @@ class Apply(unittest.TestCase):
         self.file.write_bytes(before)
         self.assertEqual(self.run_tool(self.tree).returncode, 0)
         self.assertEqual(self.file.read_bytes(), by_patch)
-        self.assertEqual(self.run_tool("--emit-patch", "-", self.tree).stdout.encode(), patch.read_bytes().replace(b"\r\n", b"\n"))
+        self.assertEqual(
+            self.run_tool("--emit-patch", "-", self.tree).stdout.encode(), patch.read_bytes().replace(b"\r\n", b"\n")
+        )
 
     def test_patch(self):
         self.check_patch()
@@ -158,38 +178,50 @@ class Apply(unittest.TestCase):
         self.assertEqual(self.file.read_bytes(), self.original.replace(b"\n", b"\r\n"))
 
     def test_refuses(self):
-        branch = b"if (src1_needs_grads) {\n                ggml_add_or_set(ctx, cgraph, isrc1,\n                        // ggml_mul_mat"
-        tail = b"grad)));        // [m,p,qq,rr]\n            }\n"
-        self.assertEqual((self.original.count(branch), self.original.count(tail)), (1, 1))
-        for what, old, new in (
-            ("another name", b"static void ggml_compute_backward(", b"static void ggml_backward(",),
-            ("another case", b"case GGML_OP_MUL_MAT: {\n            // https", b"case GGML_OP_MUL_MAT_ID: {\n            // https"),
-            ("another branch", branch, branch.replace(b"src1_needs_grads", b"src1_needs_grads && src0")),
-            ("another gradient", tail, tail.replace(b"grad)", b"ggml_cont(ctx, grad))")),
-            ("something after it", tail, tail + b"            (void) grad;\n"),
-            ("something in it", branch, branch.replace(b"{\n", b"{\n                (void) grad;\n", 1)),
-            ("a brace on its own line", branch, branch.replace(b" {\n", b"\n            { int x;\n", 1)),
+        # The start of the case, and in it the head, the body and the end of the branch for the second input.
+        place = re.compile(
+            rb"(case GGML_OP_MUL_MAT)(: \{(?:(?!\n        case ).)*?)"
+            rb"( *if \(src1_needs_grads\) \{\n)((?:(?! {12}\}).)*?)( {12}\}\n)",
+            re.DOTALL,
+        )
+        function = self.original.index(b"static void ggml_compute_backward(")
+        case, between, head, body, end = place.search(self.original, function).groups()
+        whole = case + between + head + body + end
+        self.assertEqual(self.original.count(whole), 1)
+        placed = self.placed()
+        for what, edited in (
+            ("another name", self.original.replace(b"ggml_compute_backward(", b"ggml_backward(")),
+            ("another case", self.original.replace(whole, b"case GGML_OP_MUL_MAT_ID" + between + head + body + end)),
+            (
+                "another condition",
+                self.original.replace(whole, whole.replace(b"(src1_needs_grads)", b"(src1_needs_grads && src0)")),
+            ),
+            (
+                "another gradient",
+                self.original.replace(
+                    whole, case + between + head + body.replace(b"grad)", b"ggml_cont(ctx, grad))") + end
+                ),
+            ),
+            ("more before it", self.original.replace(whole, case + between + head + b"(void) grad;\n" + body + end)),
+            ("more after it", self.original.replace(whole, whole + b"(void) grad;\n")),
+            ("more on its line", self.original.replace(whole, case + between + head[:-1] + b" int x;\n" + body + end)),
+            ("half of it", placed.replace(b"// backward-mm statement end\n", b"\n")),
+            ("another version of it", placed.replace(b"return value != NULL", b"return value")),
         ):
             with self.subTest(what):
-                self.assertEqual(self.original.count(old), 1)
-                edited = self.original.replace(old, new)
+                self.assertNotIn(edited, (self.original, placed))
                 self.file.write_bytes(edited)
-                for mode in ((), ("--emit-patch", "-")):
-                    done = self.run_tool(*mode, self.tree)
-                    self.assertEqual(done.returncode, 2, done.stdout)
-                    self.assertIn("apply.py:", done.stderr)
-                    self.assertEqual(len(done.stderr.splitlines()), 1)
-                self.assertEqual(self.file.read_bytes(), edited)
-        self.file.write_bytes(self.original)
-        self.run_tool(self.tree)
-        placed = self.file.read_bytes()
-        for what, edited in (("half of it", placed.replace(b"// backward-mm statement end\n", b"\n")), ("another version", placed.replace(b"kept_grad++", b"kept_grad--").replace(b"return value != NULL", b"return value"))):
-            with self.subTest(what):
-                self.assertNotEqual(edited, placed)
-                self.file.write_bytes(edited)
-                self.assertEqual(self.run_tool(self.tree).returncode, 2)
+                done = self.run_tool(self.tree)
+                self.assertEqual(done.returncode, 2, done.stdout)
+                self.assertRegex(done.stderr, r"\Aapply\.py: [^\n]+\n\Z")
                 self.assertEqual(self.file.read_bytes(), edited)
         self.assertEqual(self.run_tool(self.tree / "nowhere").returncode, 2)
+
+    def placed(self):
+        self.run_tool(self.tree)
+        placed = self.file.read_bytes()
+        self.assertNotEqual(placed, self.original)
+        return placed
 
     def test_check_of_libraries(self):
         for library, status in (("changed", 0), ("untouched", 1)):
@@ -198,26 +230,47 @@ class Apply(unittest.TestCase):
 
 class Gate(unittest.TestCase):
     def test_table(self):
-        for value, gate in ((None, 0), ("", 0), ("0", 0), ("1", 1), ("00", 1), ("false", 1), ("off", 1), (" 0", 1), ("0 ", 1), (" ", 1), ("no", 1), ("-0", 1)):
+        for value, gate in (
+            (None, 0),
+            ("", 0),
+            ("0", 0),
+            ("1", 1),
+            ("00", 1),
+            ("false", 1),
+            ("off", 1),
+            (" 0", 1),
+            ("0 ", 1),
+            (" ", 1),
+            ("no", 1),
+            ("-0", 1),
+        ):
             with self.subTest(value=value):
                 run = case("changed", "product-f32", **({} if value is None else {"GGML_BACKWARD_MM": value}))
-                self.assertEqual((run.status, run.stats["gate"], run.stats["converted"], run.stats["kept"]), (0, gate, gate, 0))
+                self.assertEqual(
+                    (run.status, run.stats["gate"], run.stats["converted"], run.stats["kept"]), (0, gate, gate, 0)
+                )
 
     def test_read_once(self):
         # Three graphs in one process; the variable is changed after the first and after the second.
         for value, converted in (("0", [0, 0, 0]), ("1", [1, 2, 3])):
             run = case("changed", "product-f32", "change-gate", GGML_BACKWARD_MM=value)
             self.assertEqual(run.status, 0, run.errors)
-            self.assertEqual([int(line.split()[2]) for line in run.lines if line.startswith("stat converted")], converted)
+            self.assertEqual(
+                [int(line.split()[2]) for line in run.lines if line.startswith("stat converted")], converted
+            )
 
     def test_scope(self):
         for scope, frozen in ((None, 0), ("", 0), ("frozen", 1), ("all", 0), ("Frozen", 0), ("frozen ", 0), ("1", 0)):
             with self.subTest(scope=scope):
                 run = on("trainable", **({} if scope is None else {"GGML_BACKWARD_MM_SCOPE": scope}))
-                self.assertEqual([run.stats[name] for name in ("frozen", "converted", "kept", "kept_scope")], [frozen, 2 - frozen, frozen, frozen])
+                self.assertEqual(
+                    [run.stats[name] for name in ("frozen", "converted", "kept", "kept_scope")],
+                    [frozen, 2 - frozen, frozen, frozen],
+                )
 
     def test_scope_in_a_model(self):
-        # 7 frozen products in each layer and the head; the gradient of the first layer's input is not wanted, which spares q, k and v there.
+        # 7 frozen products in each layer and the head; the gradient of the first layer's input is not wanted, which
+        # spares q, k and v there.
         run = on("llama-folded-f32", GGML_BACKWARD_MM_SCOPE="frozen")
         self.assertEqual((run.stats["converted"], run.stats["kept_type"], run.stats["kept_grad"]), (12, 0, 0))
         self.assertGreater(run.stats["kept_scope"], 0)
@@ -228,12 +281,17 @@ class Gate(unittest.TestCase):
     def test_stat_from_another_language(self):
         library = ctypes.CDLL(str(ROOT / "changed/libggml-base.so"))
         library.ggml_backward_mm_stat.restype = ctypes.c_int64
-        self.assertEqual([library.ggml_backward_mm_stat(name) for name in (b"gate", b"frozen", b"converted", b"kept", b"nothing")], [-1, -1, 0, 0, -2])
+        self.assertEqual(
+            [library.ggml_backward_mm_stat(name) for name in (b"gate", b"frozen", b"converted", b"kept", b"nothing")],
+            [-1, -1, 0, 0, -2],
+        )
         self.assertFalse(hasattr(ctypes.CDLL(str(ROOT / "untouched/libggml-base.so")), "ggml_backward_mm_stat"))
 
     def test_log(self):
         run = on("rows", GGML_BACKWARD_MM_LOG="1")
-        self.assertIn("gate on, scope all: converted 0, kept 1 (gradient not contiguous 1, type 0, scope 0)", run.errors)
+        self.assertIn(
+            "gate on, scope all: converted 0, kept 1 (gradient not contiguous 1, type 0, scope 0)", run.errors
+        )
         self.assertIn("gate off", case("changed", "rows", GGML_BACKWARD_MM_LOG="1").errors)
         for value in ({}, {"GGML_BACKWARD_MM_LOG": ""}, {"GGML_BACKWARD_MM_LOG": "0"}):
             self.assertNotIn("ggml_backward_mm", on("rows", **value).errors)
@@ -243,8 +301,13 @@ class Off(unittest.TestCase):
     def test_graph_and_bits(self):
         names = Run("untouched", "bounds").status  # any run proves that the programs start
         self.assertEqual(names, 1)
-        listed = subprocess.run([str(ROOT / "build/bin/cases"), "list"], env={**os.environ, "LD_LIBRARY_PATH": str(ROOT / "untouched")},
-                                capture_output=True, text=True, check=True).stdout.split()
+        listed = subprocess.run(
+            [str(ROOT / "build/bin/cases"), "list"],
+            env={**os.environ, "LD_LIBRARY_PATH": str(ROOT / "untouched")},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
         self.assertGreater(len(listed), 20)
         for name in listed:
             with self.subTest(name):
@@ -255,7 +318,10 @@ class Off(unittest.TestCase):
                     self.assertEqual(off.graph, untouched.graph)
                     self.assertEqual((off.status, off.bits), (untouched.status, untouched.bits))
                     if untouched.status == 0:
-                        self.assertEqual((off.stats["gate"], off.stats["converted"], off.stats["kept"]), (0 if name != "weight_only" else -1, 0, 0))
+                        self.assertEqual(
+                            (off.stats["gate"], off.stats["converted"], off.stats["kept"]),
+                            (0 if name != "weight_only" else -1, 0, 0),
+                        )
 
 
 class On(unittest.TestCase):
@@ -269,7 +335,9 @@ class On(unittest.TestCase):
         for name in ("product-f32", "accumulate", "trainable", "heads", "product-q8_0", "product-q4_0", "product-q4_K"):
             with self.subTest(name):
                 found = on(name)
-                self.check(found, case("untouched", name), TOLERANCE)
+                untouched = case("untouched", name)
+                self.check(found, untouched, TOLERANCE)
+                self.assertNotEqual(found.graph, untouched.graph)
                 self.assertEqual((found.stats["converted"] > 0, found.stats["kept"]), (True, 0))
                 self.assertIn("MUL_MAT", "".join(found.graph))
 
@@ -281,7 +349,15 @@ class On(unittest.TestCase):
         self.assertEqual((found.graph, found.bits), (untouched.graph, untouched.bits))
 
     def test_untouched_aborts(self):
-        for name in ("product-bf16", "llama-bf16", "llama-folded-bf16", "llama-f16", "llama-q8_0", "llama-q4_0", "llama-q4_K"):
+        for name in (
+            "product-bf16",
+            "llama-bf16",
+            "llama-folded-bf16",
+            "llama-f16",
+            "llama-q8_0",
+            "llama-q4_0",
+            "llama-q4_K",
+        ):
             with self.subTest(name):
                 self.assertTrue(case("untouched", name).aborted)
                 self.assertEqual(on(name).status, 0)
@@ -302,7 +378,8 @@ class On(unittest.TestCase):
                 self.check(on(f"llama-{kind}"), untouched, TOLERANCE)
 
     def test_llama_of_16_bits(self):
-        # Against F32 weights of the same values. Every product with a frozen weight may round its second input, forward and backward.
+        # Against F32 weights of the same values. Every product with a frozen weight may round its second input, forward
+        # and backward.
         for kind, roundoff in ROUNDOFF.items():
             with self.subTest(kind):
                 expected = case("untouched", f"llama-decoded-{kind}")
@@ -351,6 +428,11 @@ class Guard(unittest.TestCase):
                 self.assertEqual((found.stats["kept"], found.stats["kept_grad"], found.stats["converted"]), (1, 1, 0))
                 self.assertEqual((found.graph, found.bits), (untouched.graph, untouched.bits))
 
+    def test_bf16_needs_a_reshape(self):
+        self.assertTrue(on("transposed-bf16").aborted)
+        found = on("reshaped-bf16")
+        self.assertEqual((found.status, found.stats["converted"], found.stats["kept"]), (0, 1, 0), found.errors)
+
     def test_is_needed(self):
         # "unguarded" is the change without its test of contiguity.
         for name in ("transposed", "llama-f32"):
@@ -358,6 +440,16 @@ class Guard(unittest.TestCase):
                 expected, found = case("untouched", name), case("unguarded", name, GGML_BACKWARD_MM="1")
                 self.assertFalse(found.status == 0 and worst(found.gradients(), expected.gradients()) <= TOLERANCE)
                 self.assertEqual(case("unguarded", "product-f32", GGML_BACKWARD_MM="1").status, 0)
+
+
+if os.environ.get("GGML_CUDA") == "ON":
+
+    class Gpu(unittest.TestCase):
+        def test_every_element(self):
+            for kind in ("f32", "f16", "bf16", "q8_0", "q4_0"):
+                with self.subTest(kind):
+                    run = Run("changed", "bounds", kind, "gpu", GGML_BACKWARD_MM="1")
+                    self.assertEqual((run.status, run.stats["converted"], run.stats["kept"]), (0, 16, 0), run.output)
 
 
 class Shapes(unittest.TestCase):
@@ -373,8 +465,12 @@ class Parity(unittest.TestCase):
         print("  " + "\n  ".join(run.lines))
         found = {words[0]: (float(words[1]), float(words[2])) for words in map(str.split, run.lines)}
         # Cosines are the same for every seed; the largest error varies from seed to seed by about 15 %.
-        for name, cosine, error in (("bf16_result", 0.9999958, 3.59e-3), ("f32_result", 0.9999972, 2.28e-3),
-                                    ("f32_gradient_and_result", 0.9999986, 1.80e-3), ("same_weight", 1.0, 2.11e-4)):
+        for name, cosine, error in (
+            ("bf16_result", 0.9999958, 3.59e-3),
+            ("f32_result", 0.9999972, 2.28e-3),
+            ("f32_gradient_and_result", 0.9999986, 1.80e-3),
+            ("same_weight", 1.0, 2.11e-4),
+        ):
             self.assertTrue(abs(found[name][0] - cosine) <= 1.5e-7, name)
             self.assertTrue(abs(found[name][1] / error - 1) <= 0.01, name)
 
