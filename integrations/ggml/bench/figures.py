@@ -29,7 +29,7 @@ SHAPES = {
 }
 TOKENS = {"cpu": (512, 2048), "gpu": (512, 2048, 2944)}
 STEP_TOKENS = 512
-STEP_ROUNDS = 3  # each runs every type with the gate off and on, so that a drift meets both
+STEP_ROUNDS = 2  # each runs every type with the gate off and on, so that a drift meets both
 
 
 def run(root, library, program, *arguments, gate="0"):
