@@ -4,8 +4,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+if [[ ${1-} == --help || ${1-} == -h ]]; then
+  exec python3 integrations/ggml/bench/figures.py --help
+fi
+
 scripts/fetch-ggml.sh
-folder=build-ggml/$(scripts/fetch-ggml.sh --list | head -n 1)
+mapfile -t versions < <(scripts/fetch-ggml.sh --list)
+folder=build-ggml/${versions[0]}
 nice -n 19 cmake --build "$folder/build" -j2 --target products step >"$folder/bench.log" 2>&1 ||
   { tail -n 40 "$folder/bench.log" >&2; exit 1; }
 exec python3 integrations/ggml/bench/figures.py "$@" "$folder"

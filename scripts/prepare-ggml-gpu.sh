@@ -18,7 +18,8 @@ nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 [[ -x $nvcc ]] || { echo "prepare-ggml-gpu: no nvcc here" >&2; exit 1; }
 
 scripts/fetch-ggml.sh
-folder=build-ggml/$(scripts/fetch-ggml.sh --list | head -n 1)
+mapfile -t versions < <(scripts/fetch-ggml.sh --list)
+folder=build-ggml/${versions[0]}
 build=$folder/build-cuda-$architecture
 # The processor of the other machine is not known: no GGML_NATIVE.
 nice -n 19 cmake -S integrations/ggml -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_TREE="$PWD/$folder/tree" \
@@ -32,7 +33,7 @@ mkdir -p "$out/changed" "$out/build/bin"
 find "$build/ggml" -name 'libggml*.so.0' -exec cp -L -t "$out/changed" {} +
 cp "$build"/bin/{bounds,cases,products,step} "$out/build/bin"
 strip "$out"/changed/* "$out"/build/bin/*
-scripts/fetch-ggml.sh --list | head -n 1 >"$out/version"
+echo "${versions[0]}" >"$out/version"
 cat >"$out/run.sh" <<'RUN'
 #!/usr/bin/env bash
 # Checks every gradient on the first GPU against double precision, then measures. Run from the root of the repository.

@@ -4,8 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 case ${1-} in
-  "") mapfile -t versions < <(scripts/fetch-ggml.sh --list | head -n 1) ;;
-  --all) mapfile -t versions < <(scripts/fetch-ggml.sh --list) ;;
+  "" | --all) mapfile -t versions < <(scripts/fetch-ggml.sh --list) ;;
   *)
     echo "usage: scripts/test-ggml.sh [--all]"
     [[ $1 == --help || $1 == -h ]] && exit 0
@@ -13,6 +12,7 @@ case ${1-} in
     ;;
 esac
 
+[[ ${1-} == --all ]] || versions=("${versions[0]}")
 scripts/fetch-ggml.sh ${1+"$1"}
 
 compile() { # FOLDER TARGET...
