@@ -13,6 +13,6 @@ case ${1-} in
     exit 2
     ;;
 esac
-mapfile -t files < <(find src tests -name '*.h' -o -name '*.cc' | sort)
+mapfile -t files < <(find src tests integrations -name '*.h' -o -name '*.cc' | sort)
 clang-format-14 "${mode[@]}" "${files[@]}"
 echo "format: ${#files[@]} files"
