@@ -53,7 +53,8 @@ std::vector<ChatMessage> messages_field(const Json& object, std::string_view whe
   for (const Json& message : array) {
     const std::string fields = fields_of(message, "a message", where);
     if (fields != kMessageFields)
-      fail(Error::Kind::kData, "{}: expected a message to have the fields {}, found {}; remove other fields", where,
+      fail(Error::Kind::kData,
+           "{}: expected a message to have the fields {}, found {}; add what is missing, remove the rest", where,
            kMessageFields, json_quoted(std::string_view(fields).substr(0, kShownBytes)));
     messages.push_back({text_field(message, "role", where), text_field(message, "content", where)});
   }
@@ -72,8 +73,9 @@ JsonlSample parse_jsonl_line(std::string_view line, std::string_view where) {
     return Completion{text_field(object, "prompt", where), text_field(object, "completion", where)};
   if (fields == kFields[2]) return messages_field(object, where);
   fail(Error::Kind::kData,
-       "{}: expected the fields messages, or prompt and completion, or text, found {}; remove other fields", where,
-       json_quoted(std::string_view(fields).substr(0, kShownBytes)));
+       "{}: expected the fields messages, or prompt and completion, or text, found {}; add what is missing, remove the "
+       "rest",
+       where, json_quoted(std::string_view(fields).substr(0, kShownBytes)));
 }
 
 }  // namespace patina

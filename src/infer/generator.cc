@@ -1,6 +1,7 @@
 #include "infer/generator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/philox.h"
@@ -16,6 +17,8 @@ constexpr int64_t kPromptTokens = 256;  // of a prompt, in one run
 
 int32_t sample(std::span<const float> logits, const Sampling& sampling, uint64_t index) {
   const auto greatest = std::max_element(logits.begin(), logits.end());
+  if (!std::isfinite(*greatest))
+    fail(Error::Kind::kNonFinite, "the model's logits are not finite; the model file or the adapter is damaged");
   if (sampling.temperature <= 0.0) return static_cast<int32_t>(greatest - logits.begin());
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);

@@ -19,7 +19,8 @@ struct Sampling {
   uint64_t seed = 42;
 };
 
-// The next token from logits [V]; `index` counts the draws of one generation. Ties go to the lower id.
+// The next token from logits [V]; `index` counts the draws of one generation. Ties go to the lower
+// id. Error(kNonFinite) where the largest logit is not finite.
 int32_t sample(std::span<const float> logits, const Sampling& sampling, uint64_t index);
 
 class Generator {

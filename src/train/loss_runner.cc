@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <numeric>
 
 namespace patina {
@@ -87,7 +88,12 @@ Evaluation evaluate(const DecoderModel& model, Adapter* adapter, std::span<const
   MicroBatch batch;
   for (const std::vector<size_t>& which : cut_step(sequences, order, micro_tokens)) {
     fill(batch, sequences, which);
-    result.loss_sum += runner.run(batch, 0.0f);
+    const double loss = runner.run(batch, 0.0f);
+    if (!std::isfinite(loss))
+      fail(Error::Kind::kNonFinite,
+           "the loss is {} (first value that is not finite: {}); the model file or the adapter is damaged", loss,
+           runner.find_non_finite(batch, 0.0f));
+    result.loss_sum += loss;
     result.supervised_tokens += static_cast<int64_t>(batch.rows.size());
     for (const size_t index : which) result.tokens += static_cast<int64_t>(sequences[index].ids.size());
   }

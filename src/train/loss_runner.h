@@ -46,7 +46,7 @@ struct Evaluation {
   double mean_loss() const { return supervised_tokens > 0 ? loss_sum / static_cast<double>(supervised_tokens) : 0.0; }
 };
 
-// Mean loss of a data set, in its own order.
+// Mean loss of a data set, in its own order. Error(kNonFinite) naming the op where a loss is not finite.
 Evaluation evaluate(const DecoderModel& model, Adapter* adapter, std::span<const Sequence> sequences,
                     int64_t micro_tokens, const Backend& backend, ThreadPool& pool);
 

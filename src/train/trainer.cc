@@ -102,6 +102,9 @@ double Trainer::run_step(const std::vector<size_t>& step, StepReport* report) {
   report->clip_scale = clip(store.gradients(), report->grad_norm, options_.grad_clip, pool_);
   report->learning_rate = learning_rate(schedule_, report->step - 1);
   optimizer_.step(store.values(), store.gradients(), report->learning_rate, pool_);
+  if (!std::isfinite(global_norm(store.values(), pool_)))
+    fail(Error::Kind::kNonFinite, "step {} of {}: the adapter's values are no longer finite; lower --lr", report->step,
+         report->total_steps);
   report->ms = milliseconds_since(start);
   report->tokens_per_second = static_cast<double>(report->tokens) / std::max(report->ms, 1e-3) * 1e3;
   return loss_sum;

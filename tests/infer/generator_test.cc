@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "backend/cpu/cpu_backend.h"
@@ -214,6 +215,11 @@ TEST(Sample, ExtremeLogitsAndTemperatures) {
   EXPECT_EQ(sample(std::vector<float>{-1e30f, 0, 1e30f}, {.temperature = 1}, 0), 2);
   EXPECT_EQ(sample(std::vector<float>{1, 2, 3}, {.temperature = 1e-300}, 0), 2);
   expect_shares(shares({1, 2, 3, 4}, {.temperature = 1e300}), {0.25, 0.25, 0.25, 0.25});
+}
+
+TEST(Sample, LogitsThatAreNotFiniteAreRefused) {
+  const std::vector<float> logits(3, std::numeric_limits<float>::quiet_NaN());
+  for (const double temperature : {0.0, 1.0}) EXPECT_THROW(sample(logits, {temperature, 1.0, 1}, 0), Error);
 }
 
 TEST(Sample, SeedAndIndexDecide) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "base/file.h"
 #include "support/tiny_run.h"
@@ -103,6 +104,21 @@ TEST(Trainer, NonFiniteLossNamesStepAndOp) {
     EXPECT_NE(text.find("--lr"), std::string::npos) << text;
   }
   for (const float value : adapter.parameters().values()) ASSERT_TRUE(std::isfinite(value)) << "the step was applied";
+}
+
+TEST(Evaluation, NonFiniteLossNamesTheOp) {
+  const TinyLm lm;
+  const std::vector<Sequence> sequences = four_sequences();
+  LoraAdapter adapter(layer_sites(lm.model), 2, 4, 1);
+  for (float& value : adapter.parameters().values()) value = std::numeric_limits<float>::quiet_NaN();
+  ThreadPool pool(1);
+  try {
+    evaluate(lm.model, &adapter, sequences, 64, cpu_backend(), pool);
+    FAIL() << "evaluated";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), Error::Kind::kNonFinite);
+    EXPECT_NE(std::string(error.what()).find("at layers.0."), std::string::npos) << error.what();
+  }
 }
 
 TEST(Trainer, StopsAfterTheStepWhenAsked) {
