@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "base/threads.h"
+#include "cli/console.h"
 #include "data/tokenizer_gguf.h"
 
 namespace patina {
@@ -33,7 +35,12 @@ AdapterBase adapter_base(const DecoderModel& model) {
 std::unique_ptr<LoraAdapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path) {
   if (path.empty()) return nullptr;
   const AdapterFile file = read_adapter(path, adapter_base(model));
-  return std::make_unique<LoraAdapter>(model.sites(), file.pairs, path.string());
+  auto adapter = std::make_unique<LoraAdapter>(model.sites(), file.pairs, path.string());
+  const auto trained_on = file.metadata.find(kBaseFingerprint);
+  if (trained_on != file.metadata.end() && trained_on->second != model.fingerprint())
+    say("patina: warning: {}: this adapter was trained on another model file than {}\n", path.string(),
+        model.file().path().string());
+  return adapter;
 }
 
 int64_t resolve_context(const DecoderModel& model, int64_t context_tokens, bool given) {
@@ -46,8 +53,17 @@ int64_t resolve_context(const DecoderModel& model, int64_t context_tokens, bool 
 
 void add_threads_option(CommandLine& line, int& threads) {
   threads = default_threads();
+  // More than the machine has is slow, far more can only be a mistake.
+  const int most = 4 * static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   line.option("--threads", threads, "N", "Threads; the default is the physical cores of this machine.")
-      ->check(quiet(CLI::Range(1, 1024)));
+      ->check(quiet(CLI::Range(1, most)));
+}
+
+void add_chat_template_option(CommandLine& line, std::string& name) {
+  const std::vector<std::string_view> known = chat_format_names();
+  line.option("--chat-template", name, "NAME",
+              "Chat format to use instead of the one that the model file's own template is: chatml, llama3 or mistral.")
+      ->check(quiet(CLI::IsMember(std::vector<std::string>(known.begin(), known.end()))));
 }
 
 std::string samples_text(const Dataset& data) {
@@ -60,6 +76,10 @@ std::string samples_text(const Dataset& data) {
   return fmt::format("{} read, {} used, {} truncated, {} skipped{}", grouped(data.read),
                      grouped(static_cast<int64_t>(data.sequences.size())), grouped(data.truncated), grouped(skipped),
                      reasons.empty() ? "" : " (" + reasons + ")");
+}
+
+std::string counted(int64_t number, std::string_view noun) {
+  return fmt::format("{} {}{}", grouped(number), noun, number == 1 ? "" : "s");
 }
 
 std::string grouped(int64_t number) {

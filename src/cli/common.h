@@ -24,8 +24,12 @@ struct LanguageModel {
 LanguageModel load_language_model(const std::filesystem::path& path);
 
 AdapterBase adapter_base(const DecoderModel& model);
-// The adapter in a PEFT directory or GGUF file; null for an empty path.
+// The adapter in a PEFT directory or GGUF file; null for an empty path. Warns on stderr where it tells that it was
+// trained on another model.
 std::unique_ptr<LoraAdapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path);
+
+// Key of an adapter's metadata: the fingerprint of the model that it was trained on.
+inline constexpr const char* kBaseFingerprint = "patina.base_fingerprint";
 
 // --context as given, or its default as far as the model goes. Error(kUsage) where a given one is more than the model
 // was made for.
@@ -33,16 +37,16 @@ int64_t resolve_context(const DecoderModel& model, int64_t context_tokens, bool 
 
 // --threads; the default, all physical cores, is what `threads` holds.
 void add_threads_option(CommandLine& line, int& threads);
+void add_chat_template_option(CommandLine& line, std::string& name);
 inline constexpr int64_t kDefaultContextTokens = 512;
 inline constexpr const char* kLossOnHelp =
     "What the loss is taken on: assistant (answers and completions with their end markers; text files whole), all, or "
     "after:MARKER (what follows MARKER in a sample).";
-inline constexpr const char* kChatTemplateHelp =
-    "Chat format to use instead of the one that the model file's own template is: chatml, llama3 or mistral.";
 
 std::string samples_text(const Dataset& data);  // "150 read, 148 used, 3 truncated, 2 skipped (2 nothing supervised)"
-std::string grouped(int64_t number);            // "4,884,480"
-std::string bytes_text(int64_t bytes);          // "98.9 MB"
-std::string duration_text(double seconds);      // "1:02:03", "2:03"
+std::string counted(int64_t number, std::string_view noun);  // "1 step", "4,000 steps"
+std::string grouped(int64_t number);                         // "4,884,480"
+std::string bytes_text(int64_t bytes);                       // "98.9 MB"
+std::string duration_text(double seconds);                   // "1:02:03", "2:03"
 
 }  // namespace patina

@@ -1,11 +1,10 @@
 // patina eval: the mean loss of a model on a data set.
-#include <fmt/format.h>
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "backend/cpu/cpu_backend.h"
 #include "cli/common.h"
+#include "cli/console.h"
 #include "data/dataset.h"
 #include "train/loss_runner.h"
 
@@ -32,7 +31,7 @@ int run_eval(const Command& command, int argc, char** argv) {
                   "Longest sequence; the default is less where the model's own limit is.")
           ->check(quiet(CLI::Range(int64_t{2}, int64_t{1} << 30)));
   line.option("--loss-on", loss_on, "WHAT", kLossOnHelp);
-  line.option("--chat-template", chat_template, "NAME", kChatTemplateHelp);
+  add_chat_template_option(line, chat_template);
   add_threads_option(line, threads);
   line.add_flag("--json", json, "Print one JSON object.");
   if (!line.read(argc, argv)) return 0;
@@ -57,12 +56,12 @@ int run_eval(const Command& command, int argc, char** argv) {
                                            {"used", static_cast<int64_t>(data.sequences.size())},
                                            {"truncated", data.truncated},
                                            {"skipped", data.skipped}};
-    fmt::print("{}\n", object.dump());
+    write_out(object.dump() + "\n");
     return 0;
   }
-  fmt::print("loss        {:.4f} nats a token\nperplexity  {:.3f}\nsupervised  {} of {} tokens\nsamples     {}\n",
-             result.mean_loss(), perplexity, grouped(result.supervised_tokens), grouped(result.tokens),
-             samples_text(data));
+  write_out(fmt::format(
+      "loss        {:.4f} nats a token\nperplexity  {:.3f}\nsupervised  {} of {} tokens\nsamples     {}\n",
+      result.mean_loss(), perplexity, grouped(result.supervised_tokens), grouped(result.tokens), samples_text(data)));
   return 0;
 }
 

@@ -10,9 +10,9 @@ using Json = nlohmann::ordered_json;
 
 class EventWriter {
  public:
-  explicit EventWriter(bool enabled);
+  explicit EventWriter(bool enabled) : enabled_(enabled) {}
   // Writes {"event": name, ...fields} at once, so that a reader sees it while the run goes on. A reader that went away
-  // ends the events, not the run.
+  // ends the events, not the run; check_out() then tells it at the end.
   void write(const std::string& name, const Json& fields);
 
  private:

@@ -1,12 +1,10 @@
 // patina generate: answers one prompt, streamed, or a file of prompts, as JSONL.
-#include <fmt/format.h>
-
 #include <chrono>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "backend/cpu/cpu_backend.h"
 #include "cli/common.h"
+#include "cli/console.h"
 #include "data/chat.h"
 #include "data/text_file.h"
 #include "infer/generator.h"
@@ -36,9 +34,13 @@ size_t complete_utf8(std::string_view text) {
   return text.size();
 }
 
-std::vector<std::string> read_prompts(const std::filesystem::path& path) {
+struct Prompt {
+  std::string text, where;  // FILE:LINE, or empty
+};
+
+std::vector<Prompt> read_prompts(const std::filesystem::path& path) {
   const std::string text = read_text_file(path).text;
-  std::vector<std::string> prompts;
+  std::vector<Prompt> prompts;
   size_t number = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -46,16 +48,21 @@ std::vector<std::string> read_prompts(const std::filesystem::path& path) {
     begin = end + 1;
     ++number;
     if (is_blank(line)) continue;
+    const std::string where = fmt::format("{}:{}", path.string(), number);
     const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
     if (!object.is_object() || !object.contains("prompt") || !object["prompt"].is_string())
-      fail(Error::Kind::kData, "{}:{}: expected a JSON object with a string \"prompt\", one a line", path.string(),
-           number);
-    prompts.push_back(object["prompt"]);
+      fail(Error::Kind::kData, "{}: expected a JSON object with a string \"prompt\", one a line", where);
+    prompts.push_back({object["prompt"], where});
   }
   if (prompts.empty())
     fail(Error::Kind::kData, "{}: no prompt in it; expected a JSON object with a \"prompt\" on each line",
          path.string());
   return prompts;
+}
+
+[[noreturn]] void refuse(const Prompt& prompt, const std::string& why) {
+  if (prompt.where.empty()) fail(Error::Kind::kUsage, "--prompt: {}", why);
+  fail(Error::Kind::kData, "{}: {}", prompt.where, why);
 }
 
 // Turns prompts into token ids and ids into text, as a chat or as plain text.
@@ -80,7 +87,6 @@ class Conversation {
     if (tokenizer_.spec().add_bos && tokenizer_.spec().bos >= 0) ids.push_back(tokenizer_.spec().bos);
     const std::vector<int32_t> text = tokenizer_.encode(prompt, false);
     ids.insert(ids.end(), text.begin(), text.end());
-    if (ids.empty()) fail(Error::Kind::kUsage, "the prompt is empty: give at least one token");
     return ids;
   }
 
@@ -110,10 +116,9 @@ struct Timing {
     const auto rate = [](int64_t tokens, double seconds) {
       return static_cast<double>(tokens) / std::max(seconds, 1e-9);
     };
-    fmt::print(stderr,
-               "prompt {} tokens in {:.2f} s ({:.1f} tokens/s), generated {} tokens in {:.2f} s ({:.1f} tokens/s)\n",
-               prompt_tokens, prompt_seconds, rate(prompt_tokens, prompt_seconds), answer_tokens, answer_seconds,
-               rate(answer_tokens, answer_seconds));
+    say("prompt {} in {:.2f} s ({:.1f} tokens/s), generated {} in {:.2f} s ({:.1f} tokens/s)\n",
+        counted(prompt_tokens, "token"), prompt_seconds, rate(prompt_tokens, prompt_seconds),
+        counted(answer_tokens, "token"), answer_seconds, rate(answer_tokens, answer_seconds));
   }
 };
 
@@ -160,11 +165,6 @@ class Answers {
   Timing timing_;
 };
 
-void write_out(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
-}
-
 void stream_answer(Answers& answers, const Conversation& conversation, std::span<const int32_t> prompt,
                    int64_t max_tokens) {
   std::string text;
@@ -178,17 +178,17 @@ void stream_answer(Answers& answers, const Conversation& conversation, std::span
   });
   write_out(text.substr(std::min(written, text.size())) + "\n");
   if (static_cast<int64_t>(ids.size()) == max_tokens)
-    fmt::print(stderr, "stopped at --max-tokens {}\n", max_tokens);
+    say("stopped at --max-tokens {}\n", max_tokens);
   else if (answers.context_full())
-    fmt::print(stderr, "stopped at the end of the context; raise --context where the model allows it\n");
+    say("stopped at the end of the context; raise --context where the model allows it\n");
 }
 
-void answer_file(Answers& answers, const Conversation& conversation, std::span<const std::string> prompts,
+void answer_file(Answers& answers, const Conversation& conversation, std::span<const Prompt> prompts,
                  std::span<const std::vector<int32_t>> prompt_ids) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     const std::vector<int32_t> ids = answers.answer(prompt_ids[i], [](const std::vector<int32_t>&) {});
     const nlohmann::ordered_json object = {
-        {"prompt", prompts[i]}, {"text", conversation.answer_text(ids)}, {"ids", ids}};
+        {"prompt", prompts[i].text}, {"text", conversation.answer_text(ids)}, {"ids", ids}};
     write_out(object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
 }
@@ -211,17 +211,18 @@ void add_options(CommandLine& line, GenerateFlags& flags) {
       ->check(quiet(CLI::Range(int64_t{1}, int64_t{1} << 30)));
   line.option("--temperature", flags.sampling.temperature, "NUMBER",
               "0 takes the most likely token; higher is more varied.")
-      ->check(quiet(CLI::Range(0.0, 100.0)));
+      ->check(not_negative());
   line.option("--top-p", flags.sampling.top_p, "NUMBER",
               "Choose among the most likely tokens that together have this probability.")
-      ->check(quiet(CLI::Range(0.0, 1.0)));
-  line.option("--seed", flags.sampling.seed, "N", "Of the random choices; the same seed gives the same answer.");
+      ->check(fraction());
+  line.option("--seed", flags.sampling.seed, "N", "Of the random choices; the same seed gives the same answer.")
+      ->check(seed_number());
   line.add_option(
           "--context", flags.context,
           "Prompt and answer together at most; the default is the prompt plus --max-tokens, as far as the model goes.")
       ->type_name("TOKENS")
       ->check(quiet(CLI::Range(int64_t{1}, int64_t{1} << 30)));
-  line.option("--chat-template", flags.chat_template, "NAME", kChatTemplateHelp);
+  add_chat_template_option(line, flags.chat_template);
   add_threads_option(line, flags.threads);
 }
 
@@ -236,20 +237,25 @@ int run_generate(const Command& command, int argc, char** argv) {
     fail(Error::Kind::kUsage, "--raw and --chat-template exclude each other; leave one out");
 
   const bool from_file = !flags.prompts.empty();
-  const std::vector<std::string> prompts =
-      from_file ? read_prompts(flags.prompts) : std::vector<std::string>{flags.prompt};
+  const std::vector<Prompt> prompts = from_file ? read_prompts(flags.prompts) : std::vector<Prompt>{{flags.prompt, ""}};
   const LanguageModel model = load_language_model(flags.model);
   const std::unique_ptr<LoraAdapter> adapter = load_adapter(model.weights, flags.adapter);
   const Conversation conversation(*model.tokenizer, flags);
   std::vector<std::vector<int32_t>> prompt_ids;
   int64_t longest = 0;
-  for (const std::string& prompt : prompts) {
-    prompt_ids.push_back(conversation.prompt_ids(prompt));
+  for (const Prompt& prompt : prompts) {
+    prompt_ids.push_back(conversation.prompt_ids(prompt.text));
+    if (prompt_ids.back().empty()) refuse(prompt, "the prompt is empty: give at least one token");
     longest = std::max(longest, static_cast<int64_t>(prompt_ids.back().size()));
   }
   const bool context_given = flags.context > 0;
   const int64_t context =
       resolve_context(model.weights, context_given ? flags.context : longest + flags.max_tokens, context_given);
+
+  for (size_t i = 0; i < prompts.size(); ++i)
+    if (const size_t tokens = prompt_ids[i].size(); tokens > static_cast<size_t>(context))
+      refuse(prompts[i], fmt::format("the prompt takes {} tokens, more than the context of {}; shorten it{}", tokens,
+                                     context, context_given ? " or raise --context" : ""));
 
   ThreadPool pool(flags.threads);
   Generator generator(model.weights, adapter.get(), cpu_backend(), pool, context);

@@ -1,5 +1,4 @@
 // patina inspect: what a model file or an adapter holds.
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
@@ -7,6 +6,7 @@
 #include <set>
 
 #include "cli/common.h"
+#include "cli/console.h"
 #include "data/chat.h"
 #include "data/tokenizer_gguf.h"
 #include "formats/fingerprint.h"
@@ -33,7 +33,7 @@ class Report {
     add(key, value, label, value);
   }
   void print(bool json) const {
-    fmt::print("{}", json ? json_.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : text_);
+    write_out(json ? json_.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : text_);
   }
   void add_line(const std::string& line) { text_ += line + "\n"; }
 

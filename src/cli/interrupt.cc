@@ -16,7 +16,7 @@ static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only 
 void on_signal(int signal) {
   if (received.exchange(signal) != 0) _exit(128 + signal);
   constexpr std::string_view kText =
-      "\npatina: ending after this step, then the adapter is written; once more to stop at once\n";
+      "\npatina: ending; a step that has begun is finished first and the adapter written; once more to stop at once\n";
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText.data(), kText.size());
 }
 
@@ -28,6 +28,9 @@ void catch_interrupts() {
   action.sa_flags = SA_RESTART;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);  // ignored: nohup
 }
 
 int interrupt_signal() { return received; }

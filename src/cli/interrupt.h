@@ -1,4 +1,5 @@
-// SIGINT and SIGTERM: the first asks a run to end after the step in progress, the second ends the process at once.
+// SIGINT, SIGTERM and, where it is not ignored, SIGHUP: the first asks a run to end after the step in progress, the
+// second ends the process at once.
 #pragma once
 
 namespace patina {

@@ -1,13 +1,11 @@
 // patina: trains small adapters on large frozen models. This file finds the command and turns errors into one line and
 // an exit status: 0 done, 1 the run failed, 2 the command line was wrong, 128 + signal after an interrupt.
-#include <fmt/format.h>
-
 #include <array>
-#include <cstdio>
 #include <new>
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/console.h"
 
 namespace patina {
 
@@ -23,13 +21,13 @@ constexpr std::array kCommands = {
 };
 
 void print_help() {
-  fmt::print(
+  std::string text = fmt::format(
       "patina {}: trains small adapters on large frozen models\n\nUsage: patina COMMAND [OPTIONS]\n\nCommands:\n",
       PATINA_VERSION);
-  for (const Command& command : kCommands) fmt::print("  {:<10}{}\n", command.name, command.summary);
-  fmt::print(
-      "\nOptions:\n  -h,--help   Print this help, or after a command the help of that command.\n"
-      "  --version   Print the version.\n");
+  for (const Command& command : kCommands) text += fmt::format("  {:<10}{}\n", command.name, command.summary);
+  write_out(text +
+            "\nOptions:\n  -h,--help   Print this help, or after a command the help of that command.\n"
+            "  --version   Print the version.\n");
 }
 
 int dispatch(int argc, char** argv) {
@@ -38,7 +36,7 @@ int dispatch(int argc, char** argv) {
     if (argc > 2)
       fail(Error::Kind::kUsage, "{} stands alone; found \"{}\" after it (see patina --help)", name, argv[2]);
     if (name == "--version")
-      fmt::print("patina {}\n", PATINA_VERSION);
+      write_out(fmt::format("patina {}\n", PATINA_VERSION));
     else
       print_help();
     return 0;
@@ -54,32 +52,15 @@ int dispatch(int argc, char** argv) {
 
 }  // namespace
 
-CommandLine::CommandLine(const Command& command)
-    : CLI::App(std::string(command.summary), "patina " + std::string(command.name)) {
-  set_help_flag("-h,--help", "Print this help.");
-  set_config("--config", "", "Read flags from a file: a line \"batch-tokens = 4096\" for each, in INI or TOML form.")
-      ->type_name("FILE");
-  allow_config_extras(CLI::config_extras_mode::error);
-  get_formatter()->column_width(34);
-}
-
-bool CommandLine::read(int argc, char** argv) {
-  try {
-    parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", help());
-    return false;
-  }
-  return true;
-}
-
 int run_program(int argc, char** argv) {
   const auto report = [](int status, std::string_view text) {
-    fmt::print(stderr, "patina: {}\n", text);
+    say("patina: {}\n", text);
     return status;
   };
   try {
-    return dispatch(argc, argv);
+    const int status = dispatch(argc, argv);
+    if (status == 0) check_out();  // events that were lost: the run itself is done
+    return status;
   } catch (const CLI::ParseError& error) {
     return report(kUsageWrong, fmt::format("{} (see patina {} --help)", error.what(), argv[1]));
   } catch (const Error& error) {
@@ -94,4 +75,7 @@ int run_program(int argc, char** argv) {
 
 }  // namespace patina
 
-int main(int argc, char** argv) { return patina::run_program(argc, argv); }
+int main(int argc, char** argv) {
+  patina::prepare_streams();
+  return patina::run_program(argc, argv);
+}

@@ -1,14 +1,13 @@
 #include "cli/progress.h"
 
-#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 
 #include "cli/common.h"
+#include "cli/console.h"
 #include "cli/memory.h"
 
 namespace patina {
@@ -64,7 +63,7 @@ void Progress::on_epoch(const EpochReport& epoch) {
 
 void Progress::print_line(const std::string& text) {
   clear_bar();
-  fmt::print(stderr, "{}\n", text);
+  say("{}\n", text);
 }
 
 void Progress::draw_bar(const StepReport& step, const std::string& figures) {
@@ -77,12 +76,12 @@ void Progress::draw_bar(const StepReport& step, const std::string& figures) {
     line = fmt::format("[{}{}{}{}] ", colour_ ? "\x1b[32m" : "", done, colour_ ? "\x1b[0m" : "", left);
   }
   line += figures.substr(0, static_cast<size_t>(std::max<int64_t>(columns, 0)));
-  fmt::print(stderr, "\r\x1b[K{}", line);
+  say("\r\x1b[K{}", line);
   bar_shown_ = true;
 }
 
 void Progress::clear_bar() {
-  if (bar_shown_) fmt::print(stderr, "\r\x1b[K");
+  if (bar_shown_) say("\r\x1b[K");
   bar_shown_ = false;
 }
 

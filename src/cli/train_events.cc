@@ -161,27 +161,32 @@ std::string_view kind_name(Error::Kind kind) {
 std::string describe(const TrainRun& run) {
   const DecoderConfig& config = run.model.weights.config();
   const TrainPlan& plan = run.plan;
+  const int64_t asked_micro_tokens = run.flags.options.micro_tokens;  // 0: auto
+  const bool raised = asked_micro_tokens > 0 && asked_micro_tokens < plan.micro_tokens;
   std::string types;
   for (const auto& [type, count] : type_counts(run.model.weights.file()))
     types += fmt::format(", {} x {}", type, count);
-  std::string text = fmt::format("model     {}: {}, {} layers, width {}, vocabulary {}{}\n", run.flags.model,
-                                 config.architecture, config.layers, config.width, grouped(config.vocabulary), types);
-  text += fmt::format("adapter   {}, rank {}, alpha {}, sites {}, {} layers: {} trainable parameters\n",
-                      run.flags.adapter_type, run.flags.rank, run.flags.alpha, fmt::join(site_names(run.sites), ", "),
-                      run.flags.layers > 0 ? run.flags.layers : config.layers, grouped(run.parameters));
-  text += fmt::format("data      {}: samples {}\n          {} tokens, {} supervised\n", run.flags.data,
-                      samples_text(run.data), grouped(run.data.tokens), grouped(run.data.supervised_tokens));
+  std::string text =
+      fmt::format("model     {}: {}, {}, width {}, vocabulary {}{}\n", run.flags.model, config.architecture,
+                  counted(config.layers, "layer"), config.width, grouped(config.vocabulary), types);
+  text += fmt::format("adapter   {}, rank {}, alpha {}, sites {}, {}: {}\n", run.flags.adapter_type, run.flags.rank,
+                      run.flags.alpha, fmt::join(site_names(run.sites), ", "),
+                      counted(run.flags.layers > 0 ? run.flags.layers : config.layers, "layer"),
+                      counted(run.parameters, "trainable parameter"));
+  text += fmt::format("data      {}: samples {}\n          {}, {} supervised\n", run.flags.data, samples_text(run.data),
+                      counted(run.data.tokens, "token"), grouped(run.data.supervised_tokens));
   text += fmt::format(
-      "steps     {} in {} {} of about {} steps, {} of warm-up; up to {} tokens a step, {} in memory at once\n",
-      plan.total_steps, plan.epochs, plan.epochs == 1 ? "epoch" : "epochs", plan.steps_per_epoch, plan.warmup_steps,
-      grouped(run.flags.options.batch_tokens), grouped(plan.micro_tokens));
+      "steps     {} in {} of about {}, {} of warm-up; up to {} a step, {} in memory at once{}\n",
+      grouped(plan.total_steps), counted(plan.epochs, "epoch"), counted(plan.steps_per_epoch, "step"),
+      grouped(plan.warmup_steps), counted(run.flags.options.batch_tokens, "token"), grouped(plan.micro_tokens),
+      raised ? fmt::format(" (--micro-tokens {} was raised to the longest sequence)", asked_micro_tokens) : "");
   text += fmt::format(
       "memory    {} planned: weights {} (mapped file), trainables {}, moments {}, saved activations {}, scratch {}, "
       "process {}\n",
       bytes_text(run.planned_bytes()), bytes_text(plan.weights_bytes), bytes_text(plan.trainable_bytes),
       bytes_text(plan.moments_bytes), bytes_text(plan.saved_bytes), bytes_text(plan.arena_bytes - plan.saved_bytes),
       bytes_text(run.process_bytes));
-  text += fmt::format("machine   {} threads, {}, {} of memory\n", run.flags.threads, cpu_isa(),
+  text += fmt::format("machine   {}, {}, {} of memory\n", counted(run.flags.threads, "thread"), cpu_isa(),
                       bytes_text(machine_bytes()));
   return text;
 }

@@ -1,10 +1,9 @@
 // patina train-lm: trains a LoRA adapter of a language model on text.
-#include <fmt/format.h>
-
 #include <charconv>
 #include <new>
 
 #include "backend/cpu/cpu_backend.h"
+#include "cli/console.h"
 #include "cli/interrupt.h"
 #include "cli/memory.h"
 #include "cli/progress.h"
@@ -17,6 +16,7 @@ namespace patina {
 namespace {
 
 constexpr std::string_view kAuto = "auto";
+constexpr int kSignalled = 128;  // exit status: this and the signal
 const std::map<std::string, Schedule> kSchedules = {
     {"cosine", Schedule::kCosine}, {"linear", Schedule::kLinear}, {"constant", Schedule::kConstant}};
 
@@ -37,8 +37,7 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
       ->check(quiet(CLI::IsMember({"lora"})));
   line.option("--rank", flags.rank, "N", "Rank of the adapter.")
       ->check(quiet(CLI::Range(int64_t{1}, int64_t{1} << 16)));
-  line.option("--alpha", flags.alpha, "NUMBER", "The adapter's part is scaled by alpha / rank.")
-      ->check(quiet(CLI::PositiveNumber));
+  line.option("--alpha", flags.alpha, "NUMBER", "The adapter's part is scaled by alpha / rank.")->check(above_zero());
   line.option("--sites", flags.sites, "LIST",
               "Layers to adapt: all, attn (q,k,v,o), mlp (gate,up,down), or a list of these with commas.");
   line.option("--layers", flags.layers, "N", "Adapt only the last N layers; 0 adapts all.")
@@ -58,21 +57,22 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
       ->type_name("N")
       ->check(quiet(CLI::Range(int64_t{1}, kMost)))
       ->excludes(epochs);
-  line.option("--lr", options.learning_rate, "NUMBER", "Highest learning rate.")->check(quiet(CLI::PositiveNumber));
+  line.option("--lr", options.learning_rate, "NUMBER", "Highest learning rate.")->check(above_zero());
   line.option("--schedule", flags.schedule, "NAME",
               "How the learning rate falls after the warm-up: cosine or linear to a tenth, or constant.")
       ->check(quiet(CLI::IsMember(kSchedules)));
   line.option("--warmup", options.warmup, "NUMBER", "Warm-up: below 1 a fraction of all steps, else steps.")
-      ->check(quiet(CLI::NonNegativeNumber));
+      ->check(not_negative());
   line.option("--weight-decay", options.adamw.weight_decay, "NUMBER", "Decoupled weight decay of AdamW.")
-      ->check(quiet(CLI::NonNegativeNumber));
+      ->check(not_negative());
   line.option("--grad-clip", options.grad_clip, "NUMBER", "Largest norm of the whole gradient; 0 does not clip.")
-      ->check(quiet(CLI::NonNegativeNumber));
+      ->check(not_negative());
   line.option("--loss-on", flags.loss_on, "WHAT", kLossOnHelp);
   line.option("--seed", options.seed, "N",
-              "Of the first values and of the order of samples; the same seed gives the same adapter, to the bit.");
+              "Of the first values and of the order of samples; the same seed gives the same adapter, to the bit.")
+      ->check(seed_number());
   add_threads_option(line, flags.threads);
-  line.option("--chat-template", flags.chat_template, "NAME", kChatTemplateHelp);
+  add_chat_template_option(line, flags.chat_template);
   line.add_option("--show-mask", flags.show_mask,
                   "Print which text of the first N samples is supervised, and train nothing.")
       ->type_name("N")
@@ -101,6 +101,27 @@ std::vector<Site> choose_sites(const DecoderModel& model, const TrainFlags& flag
     names.insert(std::string(site_name(site)));
   }
   return select_sites(model.sites(), names, static_cast<int>(flags.layers));
+}
+
+// Before they are allocated: a rank that no machine holds would take this one down.
+void check_trainables(const std::vector<Site>& sites, int64_t rank) {
+  constexpr int64_t kBytes = 16;  // value, gradient and two moments, F32
+  int64_t parameters = 0;
+  for (const Site& site : sites) parameters += rank * (site.in + site.out);
+  if (parameters > machine_bytes() / kBytes)
+    fail(Error::Kind::kMemory,
+         "--rank {}: the {} trainable parameters take {} ({} bytes each), this machine has {}; lower --rank or adapt "
+         "fewer layers",
+         rank, grouped(parameters), bytes_text(parameters * kBytes), kBytes, bytes_text(machine_bytes()));
+}
+
+void check_plan(const TrainRun& run) {
+  if (run.planned_bytes() > machine_bytes())
+    fail(Error::Kind::kMemory,
+         "the run takes {}, {} of it for the {} tokens in memory at once, and this machine has {}; lower "
+         "--micro-tokens and --context",
+         bytes_text(run.planned_bytes()), bytes_text(run.plan.arena_bytes), grouped(run.plan.micro_tokens),
+         bytes_text(machine_bytes()));
 }
 
 // Shows a run to people and programs, and keeps what train_log.json needs.
@@ -143,8 +164,9 @@ class RunObserver final : public TrainObserver {
 void print_masks(const Dataset& data, const Tokenizer& tokenizer, int64_t count) {
   for (const Sequence& sequence : data.sequences) {
     if (count-- == 0) break;
-    fmt::print("sample {}: {} tokens, {} supervised (+)\n{}\n", sequence.sample + 1, sequence.ids.size(),
-               sequence.supervised_tokens(), show_mask(sequence, tokenizer));
+    write_out(fmt::format("sample {}: {}, {} supervised (+)\n{}\n", sequence.sample + 1,
+                          counted(static_cast<int64_t>(sequence.ids.size()), "token"), sequence.supervised_tokens(),
+                          show_mask(sequence, tokenizer)));
   }
 }
 
@@ -157,17 +179,28 @@ std::string shell_quoted(const std::string& text) {
   return quoted + "'";
 }
 
-void print_summary(const TrainFlags& flags, const TrainResult& result) {
+// `chat`: the data were conversations; a prompt for an adapter of plain text takes no chat format.
+void print_summary(const TrainFlags& flags, bool chat, const TrainResult& result) {
   const std::string out = shell_quoted(flags.out), model = shell_quoted(flags.model);
-  fmt::print(stderr, "\n{} after {} steps in {}: mean loss of the last epoch {:.4f}\n", reason_name(result.reason),
-             result.steps, duration_text(result.ms / 1e3), result.final_loss);
-  fmt::print(
-      stderr,
-      "The adapter lies in {} as a PEFT directory and as adapter.gguf; train_log.json beside it tells the whole run.\n",
+  std::string chat_flags = chat ? "" : " --raw";
+  if (chat && !flags.chat_template.empty()) chat_flags = " --chat-template " + flags.chat_template;
+  say("\n{} after {} in {}: mean loss of the last epoch {:.4f}\n", reason_name(result.reason),
+      counted(result.steps, "step"), duration_text(result.ms / 1e3), result.final_loss);
+  say("The adapter lies in {} as a PEFT directory and as adapter.gguf; train_log.json beside it tells the whole run.\n",
       out);
-  fmt::print(stderr, "Use it:\n  patina generate --model {} --adapter {} --prompt 'your question'\n", model, out);
-  fmt::print(stderr, "  llama-cli -m {} --lora {}\n", model,
-             shell_quoted((std::filesystem::path(flags.out) / "adapter.gguf").string()));
+  say("Use it:\n  patina generate --model {} --adapter {}{} --prompt 'your {}'\n", model, out, chat_flags,
+      chat ? "question" : "text");
+  say("  llama-cli -m {} --lora {}\n", model,
+      shell_quoted((std::filesystem::path(flags.out) / "adapter.gguf").string()));
+}
+
+// Whether a signal came before the first step.
+bool ended_early(EventWriter& events) {
+  if (interrupt_signal() == 0) return false;
+  constexpr const char* kText = "interrupted before the first step; nothing was written";
+  say("patina: {}\n", kText);
+  events.write("fatal", {{"reason", "interrupted"}, {"message", kText}});
+  return true;
 }
 
 int train(TrainFlags& flags, const Given& given, EventWriter& events) {
@@ -179,6 +212,7 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   data_options.chat_template = flags.chat_template;
   const bool show_only = flags.show_mask > 0;
   if (flags.out.empty() && !show_only) fail(Error::Kind::kUsage, "--out is required: a directory for the adapter");
+  catch_interrupts();  // before anything slow
   std::optional<OutputDirectory> out;
   if (!show_only) out.emplace(flags.out, flags.overwrite);
 
@@ -193,12 +227,14 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   const std::vector<Site> sites = choose_sites(model.weights, flags);
   data_options.context_tokens = flags.context;
   const Dataset data = load_dataset(flags.data, *model.tokenizer, data_options);
+  if (ended_early(events)) return kSignalled + interrupt_signal();
   if (show_only) {
     print_masks(data, *model.tokenizer, flags.show_mask);
     return 0;
   }
 
   const int64_t process_bytes = anonymous_bytes();
+  check_trainables(sites, flags.rank);
   LoraAdapter adapter(sites, flags.rank, flags.alpha, options.seed);
   ThreadPool pool(flags.threads);
   Trainer trainer(model.weights, adapter, data.sequences, options, cpu_backend(), pool);
@@ -211,18 +247,24 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
                      trainer.graph(),
                      process_bytes,
                      model.weights.fingerprint()};
+  check_plan(run);
   Json log = {{"start", start_event(run)},
               {"model", model_event(run)},
               {"data", data_event(run)},
               {"memory", memory_event(run)}};
   for (const auto& [name, fields] : log.items()) events.write(name, fields);
-  fmt::print(stderr, "{}\n", describe(run));
+  say("{}\n", describe(run));
 
-  catch_interrupts();
+  if (ended_early(events)) return kSignalled + interrupt_signal();
   TrainResult result;
   {
     RunObserver observer(trainer, events);
-    result = trainer.run(observer, [] { return interrupt_signal() != 0; });
+    try {
+      result = trainer.run(observer, [] { return interrupt_signal() != 0; });
+    } catch (const Error& error) {
+      if (error.kind() != Error::Kind::kNonFinite) throw;
+      fail(Error::Kind::kNonFinite, "{}; nothing was written to {}", error.what(), flags.out);
+    }
     log["epochs"] = observer.epochs();
     log["warnings"] = observer.warnings();
   }
@@ -237,7 +279,7 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   AdapterFile file;
   file.pairs = adapter.pairs();
   file.metadata = {{"patina.version", PATINA_VERSION},
-                   {"patina.base_fingerprint", run.model_fingerprint},
+                   {kBaseFingerprint, run.model_fingerprint},
                    {"patina.data_fingerprint", data.fingerprint}};
   for (const OutputDirectory::File& written : out->write(file, adapter_base(model.weights), log))
     events.write("export", {{"path", written.path.string()},
@@ -245,8 +287,8 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
                             {"tensors", written.tensors},
                             {"bytes", written.bytes}});
   events.write("done", done);
-  print_summary(flags, result);
-  return result.reason == TrainResult::Reason::kInterrupted ? 128 + interrupt_signal() : 0;
+  print_summary(flags, data.chat, result);
+  return result.reason == TrainResult::Reason::kInterrupted ? kSignalled + interrupt_signal() : 0;
 }
 
 }  // namespace

@@ -1,7 +1,11 @@
 #include "cli/train_output.h"
 
+#include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
 #include <system_error>
 
 #include "base/file.h"
@@ -18,6 +22,27 @@ constexpr const char* kLogFile = "train_log.json";
 // A directory with an adapter_config.json is complete: it comes last.
 constexpr const char* kFiles[] = {kPeftFile, kGgufFile, kLogFile, "adapter_config.json"};
 
+// Names of what this process, or one that was killed, makes in the directory while it writes.
+constexpr std::string_view kStaging = ".patina-";
+
+// What killed runs left; a staging directory of a process that lives stays.
+void remove_stale(const fs::path& path) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kStaging)) continue;
+    const int process = std::atoi(name.c_str() + kStaging.size());
+    if (process > 0 && kill(process, 0) != 0 && errno == ESRCH) fs::remove_all(entry.path(), error);
+  }
+}
+
+bool holds_files(const fs::path& path, std::error_code& error) {
+  const fs::directory_iterator entries(path, error);
+  return std::any_of(begin(entries), end(entries), [](const fs::directory_entry& entry) {
+    return !entry.path().filename().string().starts_with(kStaging);
+  });
+}
+
 [[noreturn]] void fail_io(const fs::path& path, const std::error_code& error) {
   fail(Error::Kind::kIo, "--out {}: cannot be written: {}; choose another directory", path.string(), error.message());
 }
@@ -32,12 +57,17 @@ OutputDirectory::OutputDirectory(fs::path path, bool overwrite) : path_(std::mov
   fs::create_directories(path_, error);
   if (error) fail_io(path_, error);
   made_ = !fs::exists(status);  // what create_directories() of GCC 12 returns is true for an existing directory too
-  if (!overwrite && fs::directory_iterator(path_, error) != fs::directory_iterator())
+  remove_stale(path_);
+  if (!overwrite && holds_files(path_, error))
     fail(
         Error::Kind::kUsage,
         "--out {}: is not empty; choose another directory, or give --overwrite to replace an earlier run's files in it",
         path_.string());
   if (error) fail_io(path_, error);
+  for (const char* file : kFiles)
+    if (fs::is_directory(path_ / file, error))
+      fail(Error::Kind::kUsage, "--out {}: {} in it is a directory; move it away or choose another path",
+           path_.string(), file);
   AtomicFile(path_ / kLogFile);  // made and removed: shows that files can be written here
 }
 
@@ -48,7 +78,7 @@ OutputDirectory::~OutputDirectory() {
 
 std::vector<OutputDirectory::File> OutputDirectory::write(const AdapterFile& adapter, const AdapterBase& base,
                                                           const Json& log) {
-  const fs::path staging = path_ / fmt::format(".patina-{}", getpid());
+  const fs::path staging = path_ / fmt::format("{}{}", kStaging, getpid());
   std::error_code error;
   fs::create_directory(staging, error);
   if (error) fail_io(staging, error);

@@ -65,6 +65,9 @@ Dataset Loader::load() {
   if (options_.context_tokens < 2)
     fail(Error::Kind::kUsage, "a context of {} tokens leaves nothing to predict; at least 2 are needed",
          options_.context_tokens);
+  std::error_code ignored;  // reading the file says what is wrong with it
+  if (std::filesystem::is_directory(path_, ignored))
+    fail(Error::Kind::kData, "{}: is a directory; give a file that ends in .txt or .jsonl", path_.string());
   const std::string extension = path_.extension().string();
   if (extension != ".txt" && extension != ".jsonl")
     fail(Error::Kind::kData, "{}: expected a data set that ends in .txt or .jsonl; rename or convert the file",
@@ -161,6 +164,7 @@ Sequence Loader::encode(const Completion& sample) const {
 }
 
 Sequence Loader::encode(const std::vector<ChatMessage>& messages) {
+  data_.chat = true;
   if (!style_) style_ = chat_style(tokenizer_.spec(), options_.chat_template);
   RenderedChat chat = render_chat(tokenizer_, *style_, messages, /*open_assistant=*/false);
   return {.ids = std::move(chat.ids), .supervised = std::move(chat.supervised)};

@@ -41,6 +41,7 @@ struct DatasetOptions {
 
 struct Dataset {
   std::vector<Sequence> sequences;         // those used: each has a supervised token
+  bool chat = false;                       // conversations, in a chat format
   int64_t read = 0, truncated = 0;         // samples; read = used + skipped
   std::map<std::string, int64_t> skipped;  // reason -> count
   int64_t tokens = 0, supervised_tokens = 0;

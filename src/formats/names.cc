@@ -76,7 +76,8 @@ std::string_view trim(std::string_view text) {
 
 std::string known_names() {
   std::string names = "all, attn, mlp";
-  for (const Row& r : kTable) names += fmt::format(", {}", r.name);
+  for (const Row& r : kTable)
+    if (r.site != SiteName::kLmHead) names += fmt::format(", {}", r.name);
   return names;
 }
 

@@ -82,6 +82,11 @@ DecoderModel DecoderModel::load(const std::filesystem::path& path) {
   DecoderModel model;
   model.file_ = std::make_unique<GgufFile>(GgufFile::open(path));
   const GgufFile& file = *model.file_;
+  if (file.string_or("general.type", "model") == "adapter")
+    fail(Error::Kind::kModel,
+         "{}: expected a model, found an adapter; give it with --adapter, and the model it was "
+         "trained on with --model",
+         path.string());
   model.config_ = find_family(file).read_config(file);
   DecoderConfig& config = model.config_;
   check_config(config, path.string());

@@ -156,12 +156,32 @@ TEST(Generate, SeedDecidesSampledText) {
   EXPECT_NE(sample("1"), sample("2"));
 }
 
+TEST(Generate, NumbersOutOfRangeAreRefused) {
+  const Workplace place;
+  for (const auto& [flag, value] : {std::pair{"--temperature", "nan"},
+                                    {"--temperature", "-1"},
+                                    {"--top-p", "nan"},
+                                    {"--top-p", "0"},
+                                    {"--top-p", "1.5"},
+                                    {"--seed", "-1"}}) {
+    const Outcome run = place.run({"generate", "--model", place.path("model.gguf"), "--prompt", "x", flag, value});
+    EXPECT_EQ(run.status, 2) << flag << " " << value;
+    EXPECT_NE(run.err.find(fmt::format("{}: expected", flag)), std::string::npos) << run.err;
+  }
+}
+
 TEST(Generate, RefusesWhatDoesNotFit) {
   const Workplace place;
   const Outcome longer = place.run(
       {"generate", "--model", place.path("model.gguf"), "--prompt", std::string(100, 'x'), "--context", "50"});
   EXPECT_EQ(longer.status, 2);
   EXPECT_NE(longer.err.find("--context"), std::string::npos) << longer.err;
+  place.write("prompts.jsonl", "{\"prompt\": \"x\"}\n\n{\"prompt\": \"" + std::string(100, 'x') + "\"}\n");
+  const Outcome of_file = place.run({"generate", "--model", place.path("model.gguf"), "--raw", "--prompts",
+                                     place.path("prompts.jsonl"), "--context", "50"});
+  EXPECT_EQ(of_file.status, 1);
+  EXPECT_NE(of_file.err.find("prompts.jsonl:3: "), std::string::npos) << of_file.err;
+  EXPECT_EQ(of_file.out, "") << "refused before any answer";
   const Workplace plain({.chat_template = false});
   const Outcome system = plain.run({"generate", "--model", plain.path("model.gguf"), "--prompt", "x", "--system", "y"});
   EXPECT_EQ(system.status, 2) << system.err;
@@ -170,6 +190,35 @@ TEST(Generate, RefusesWhatDoesNotFit) {
   const Outcome adapter =
       deeper.run({"generate", "--model", deeper.path("model.gguf"), "--adapter", place.path("out"), "--prompt", "x"});
   EXPECT_EQ(adapter.status, 1) << "an adapter of two layers on a model of one";
+}
+
+TEST(Eval, WarnsOfAnAdapterOfAnotherModel) {
+  const Workplace place, other({.seed = 2});
+  ASSERT_EQ(place.train("out").status, 0);
+  for (const char* file : {"out", "out/adapter.gguf"}) {
+    const auto eval = [&](const Workplace& at) {
+      return at.run(
+          {"eval", "--model", at.path("model.gguf"), "--data", at.path("data.jsonl"), "--adapter", place.path(file)});
+    };
+    const Outcome own = eval(place), foreign = eval(other);
+    EXPECT_EQ(own.status, 0);
+    EXPECT_EQ(own.err, "");
+    EXPECT_EQ(foreign.status, 0);
+    EXPECT_NE(foreign.err.find("another model"), std::string::npos) << foreign.err;
+    EXPECT_EQ(foreign.error_lines(), 1u) << foreign.err;
+  }
+}
+
+TEST(Eval, AnAdapterIsNoModelAndADirectoryNoData) {
+  const Workplace place;
+  ASSERT_EQ(place.train("out").status, 0);
+  const Outcome adapter =
+      place.run({"eval", "--model", place.path("out/adapter.gguf"), "--data", place.path("data.jsonl")});
+  EXPECT_EQ(adapter.status, 1);
+  EXPECT_NE(adapter.err.find("--adapter"), std::string::npos) << adapter.err;
+  const Outcome directory = place.run({"eval", "--model", place.path("model.gguf"), "--data", place.path("out")});
+  EXPECT_EQ(directory.status, 1);
+  EXPECT_NE(directory.err.find("is a directory"), std::string::npos) << directory.err;
 }
 
 TEST(Eval, TellsLossAndCounts) {

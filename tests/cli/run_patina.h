@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,20 +33,33 @@ struct Outcome {
   size_t error_lines() const { return static_cast<size_t>(std::count(err.begin(), err.end(), '\n')); }
 };
 
+// Where the output of a process goes, instead of to files that its Outcome holds: a path, or kClosed.
+inline constexpr const char* kClosed = "-";
+struct Streams {
+  std::string out, err;
+};
+
 // A running patina whose output goes to files in a directory.
 class Process {
  public:
-  Process(const TempDir& directory, const std::vector<std::string>& arguments)
-      : out_(directory.path() / "stdout.txt"), err_(directory.path() / "stderr.txt") {
+  Process(const TempDir& directory, const std::vector<std::string>& arguments, const Streams& streams = {})
+      : out_(streams.out.empty() ? directory.path() / "stdout.txt" : std::filesystem::path(streams.out)),
+        err_(streams.err.empty() ? directory.path() / "stderr.txt" : std::filesystem::path(streams.err)) {
     std::vector<const char*> argv = {PATINA_BINARY};
     for (const std::string& argument : arguments) argv.push_back(argument.c_str());
     argv.push_back(nullptr);
     id_ = fork();
     if (id_ < 0) throw std::runtime_error("cannot fork");
     if (id_ > 0) return;
+    signal(SIGHUP, SIG_DFL);  // nohup, under which tests may run, ignores it
     const auto redirect = [](const std::filesystem::path& path, int descriptor) {
+      if (path == kClosed) {
+        close(descriptor);
+        return;
+      }
       const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
       if (file < 0 || dup2(file, descriptor) < 0) _exit(126);
+      if (file != descriptor) close(file);  // it may be a stream that is to be closed
     };
     redirect(out_, STDOUT_FILENO);
     redirect(err_, STDERR_FILENO);
@@ -58,10 +72,14 @@ class Process {
   Outcome wait() const {
     int status = 0;
     if (waitpid(id_, &status, 0) != id_) throw std::runtime_error("cannot wait");
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status), read_file(out_), read_file(err_)};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status), content(out_), content(err_)};
   }
 
  private:
+  static std::string content(const std::filesystem::path& path) {
+    return std::filesystem::is_regular_file(path) ? read_file(path) : "";
+  }
+
   std::filesystem::path out_, err_;
   pid_t id_ = -1;
 };
@@ -88,8 +106,12 @@ class Workplace {
     return directory_.write(name, content);
   }
 
-  Process start(const std::vector<std::string>& arguments) const { return Process(directory_, arguments); }
-  Outcome run(const std::vector<std::string>& arguments) const { return start(arguments).wait(); }
+  Process start(const std::vector<std::string>& arguments, const Streams& streams = {}) const {
+    return Process(directory_, arguments, streams);
+  }
+  Outcome run(const std::vector<std::string>& arguments, const Streams& streams = {}) const {
+    return start(arguments, streams).wait();
+  }
   // A run of a few steps, whose every step holds the whole data set.
   std::vector<std::string> train_arguments(const std::string& out, const std::vector<std::string>& more = {}) const {
     std::vector<std::string> arguments = {

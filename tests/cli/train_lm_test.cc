@@ -173,6 +173,56 @@ TEST(TrainLm, OutputOfAnEarlierRunIsKept) {
   EXPECT_EQ(files, 5) << "four files and the notes, nothing temporary";
 }
 
+TEST(TrainLm, WhatAKilledRunLeftIsInNobodysWay) {
+  const Workplace place;
+  const std::string left = "out/.patina-999999999";  // above the largest process id of Linux
+  std::filesystem::create_directories(place.path(left));
+  place.write(left + "/adapter.gguf", "half");
+  const Outcome run = place.train("out");
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_FALSE(std::filesystem::exists(place.path(left)));
+}
+
+TEST(TrainLm, ADirectoryInThePlaceOfAFileIsRefusedBeforeTheRun) {
+  const Workplace place;
+  std::filesystem::create_directories(place.path("out/adapter.gguf"));
+  const Outcome run = place.train("out", {"--overwrite"});
+  EXPECT_EQ(run.status, 2);
+  EXPECT_NE(run.err.find("adapter.gguf"), std::string::npos) << run.err;
+  EXPECT_EQ(run.error_lines(), 1u) << run.err;
+}
+
+TEST(TrainLm, ALossThatIsNotFiniteWritesNothing) {
+  const Workplace place;
+  std::vector<std::string> arguments = place.train_arguments("out", {"--grad-clip", "0"});
+  *(std::find(arguments.begin(), arguments.end(), "--lr") + 1) = "1e30";
+  const Outcome run = place.run(arguments);
+  EXPECT_EQ(run.status, 1);
+  EXPECT_NE(run.err.find("nothing was written to " + place.path("out")), std::string::npos) << run.err;
+  EXPECT_FALSE(std::filesystem::exists(place.path("out")));
+}
+
+TEST(TrainLm, TheHintFitsTheData) {
+  const Workplace place;
+  EXPECT_EQ(place.train("chat").err.find("--raw"), std::string::npos);
+  place.write("data.jsonl", "{\"text\": \"The otter sails at noon.\"}\n");
+  const Outcome run = place.train("text", {"--micro-tokens", "4"});
+  EXPECT_NE(run.err.find("--raw"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("--micro-tokens 4 was raised"), std::string::npos) << run.err;
+}
+
+// Its trainables would take 214 GB.
+TEST(TrainLm, ARankThatTheMachineCannotHoldIsRefused) {
+  if (sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) > int64_t{200} << 30)
+    GTEST_SKIP() << "this machine could hold it";
+  const Workplace place({.layers = 256, .width = 64, .feed_forward = 64});
+  std::vector<std::string> arguments = place.train_arguments("out");
+  *(std::find(arguments.begin(), arguments.end(), "--rank") + 1) = "65536";
+  const Outcome run = place.run(arguments);
+  EXPECT_EQ(run.status, 1);
+  EXPECT_NE(run.err.find("--rank 65536"), std::string::npos) << run.err;
+}
+
 TEST(TrainLm, UnwritableOutputIsRefusedBeforeAnyStep) {
   const Workplace place;
   const Outcome run = place.train("data.jsonl/out", {"--jsonl"});
@@ -210,6 +260,14 @@ TEST(TrainLm, WrongFlagsAreRefusedByName) {
       {{"--schedule", "step"}, "--schedule"},
       {{"--loss-on", "nothing"}, "nothing"},
       {{"--layers", "9"}, "9"},
+      {{"--lr", "nan"}, "--lr: expected a number above 0, found nan"},
+      {{"--alpha", "inf"}, "--alpha: expected a number above 0, found inf"},
+      {{"--weight-decay", "-1"}, "--weight-decay: expected a number, 0 or more, found -1"},
+      {{"--grad-clip", "nan"}, "--grad-clip"},
+      {{"--warmup", "nan"}, "--warmup"},
+      {{"--seed", "-1"}, "--seed: expected a whole number"},
+      {{"--seed", "18446744073709551616"}, "--seed"},
+      {{"--threads", "1000000"}, "--threads"},
       {{"--epochs", "2"}, "--steps"}};
   for (const auto& [more, named] : cases) {
     const Outcome run = place.train("out", more);
@@ -273,7 +331,7 @@ TEST_P(Interrupted, RunEndsAfterTheStepAndExports) {
   EXPECT_TRUE(std::filesystem::exists(place.path("out/adapter.gguf")));
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, Interrupted, ::testing::Values(SIGINT, SIGTERM));
+INSTANTIATE_TEST_SUITE_P(Signals, Interrupted, ::testing::Values(SIGINT, SIGTERM, SIGHUP));
 
 }  // namespace
 }  // namespace patina::testing
