@@ -71,7 +71,7 @@ static struct ggml_tensor * ggml_backward_mm_transposed(struct ggml_context * ct
     }
     if (src0->type == GGML_TYPE_F16) {
         // To F32: a product with an F16 first input would round the gradient to F16, which keeps full precision only
-        // down to 6e-5, and gradients are commonly smaller. On a CPU it is not slower either.
+        // down to 6e-5, and gradients are commonly smaller.
         return ggml_cast(ctx, ggml_transpose(ctx, src0), GGML_TYPE_F32);
     }
     if (ggml_is_quantized(src0->type)) {
