@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # How the adapter is trained.
-train_flags=(--rank 16 --alpha 32 --epochs 8 --lr 1e-3 --batch-tokens 512)
+train_flags=(--rank 16 --alpha 32 --epochs 8 --lr 2e-3 --batch-tokens 512)
 
 model=models/SmolLM2-135M-Instruct.Q4_1.gguf
 data=examples/tidewater/train.jsonl
