@@ -37,10 +37,6 @@ void frozen_linear(const Op& op, std::span<const Tensor> in, std::span<const Ten
           begin_at(acc, y), context.pool, context.scratch);
 }
 
-int64_t frozen_linear_scratch(const Op&, std::span<const Tensor> in, std::span<const Tensor> out, int threads) {
-  return product_scratch_bytes(in[0].shape[0], out[0].shape[1], in[0].shape[1], threads);
-}
-
 void matmul(const Op& op, std::span<const Tensor> in, std::span<const Tensor> out, KernelContext& context) {
   const auto& attributes = static_cast<const MatMul&>(op);
   const Tensor &a = in[0], &b = in[1], &acc = in[2], &y = out[0];
@@ -51,7 +47,8 @@ void matmul(const Op& op, std::span<const Tensor> in, std::span<const Tensor> ou
           context.scratch);
 }
 
-int64_t matmul_scratch(const Op&, std::span<const Tensor> in, std::span<const Tensor> out, int threads) {
+// Of both ops.
+int64_t matrix_product_scratch(const Op&, std::span<const Tensor> in, std::span<const Tensor> out, int threads) {
   return product_scratch_bytes(in[0].shape[0], out[0].shape[1], in[0].shape[1], threads);
 }
 

@@ -28,8 +28,7 @@ KernelFunction scatter_rows;
 KernelFunction swiglu;
 KernelFunction swiglu_grad;
 
-ScratchFunction frozen_linear_scratch;
 ScratchFunction head_loss_scratch;
-ScratchFunction matmul_scratch;
+ScratchFunction matrix_product_scratch;  // frozen_linear and matmul
 
 }  // namespace patina::cpu

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "backend/cpu/product.h"
+#include "backend/cpu/product_job.h"
 #include "backend/cpu/reduce-inl.h"
 #include "quant/decode.h"
 
@@ -21,7 +21,6 @@ namespace patina::cpu::HWY_NAMESPACE {
 
 // A tile of C is kTileRows x kTileColumns: as many accumulators as the registers hold, two or more vectors wide. 12 x 2
 // of 32 registers with AVX-512, 6 x 2 of 16 with AVX2; the portable target keeps to what a compiler can hold.
-
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
 constexpr int kTileRows = 4, kTileVectors = HWY_TARGET == HWY_SCALAR ? 4 : 1;
 #elif HWY_TARGET <= HWY_AVX3
@@ -30,10 +29,6 @@ constexpr int kTileRows = 12, kTileVectors = 2;
 constexpr int kTileRows = 6, kTileVectors = 2;
 #endif
 constexpr int64_t kTileColumns = kTileVectors * kLanes;
-
-struct ProductShape {
-  int64_t rows, columns;
-};
 
 // Writes four rows of `count` numbers as columns: to[i * stride + r] = row_r[i].
 HWY_INLINE void transpose_four(const float* r0, const float* r1, const float* r2, const float* r3, int64_t count,
@@ -189,8 +184,6 @@ HWY_NOINLINE void tile(int64_t depth, const float* a, const float* b, float* c, 
   for (int64_t r = 0; r < rows; ++r) std::copy_n(edge + r * kTileColumns, columns, c + r * c_stride);
 }
 
-// Rows of W met together: their sums are independent, which hides the latency of a multiply-add.
-constexpr int64_t kRowsTogether = 4;
 constexpr int64_t kStretch = 1024;  // values decoded at a time: 4 KB a row, and a multiple of 16 and of every block
 
 // partials[r] += x * decoded row r, over `count` columns.

@@ -17,13 +17,13 @@ HWY_BEFORE_NAMESPACE();
 namespace patina::cpu::HWY_NAMESPACE {
 
 void run_product(ProductJob& job, int worker) {
-  const ProductShape shape{kTileRows, kTileColumns};
+  constexpr int64_t kPanelRows = kTileRows;
   float* const packed_b = job.packed_b + job.packed_b_floats * worker;
   float* const decoded = job.decoded + job.decoded_floats * worker;
   int64_t round = 0;
   for (int64_t m0 = 0; m0 < job.m; m0 += kBlockM) {
     const int64_t rows = std::min(kBlockM, job.m - m0);
-    const int64_t panels = divide_up(rows, shape.rows);
+    const int64_t panels = divide_up(rows, kPanelRows);
     // Where the columns give too few tasks, rows are split too.
     const int64_t groups = std::min(panels, job.chunks >= job.threads ? 1 : divide_up(2 * job.threads, job.chunks));
     const int64_t group_panels = divide_up(panels, groups);
@@ -32,8 +32,8 @@ void run_product(ProductJob& job, int worker) {
       // Panels of A, dealt out in stretches.
       const int64_t share = divide_up(panels, job.threads);
       for (int64_t p = worker * share; p < std::min(panels, (worker + 1) * share); ++p)
-        pack_left(job.a, m0 + p * shape.rows, std::min(shape.rows, rows - p * shape.rows), k0, depth,
-                  job.packed_a + p * shape.rows * depth);
+        pack_left(job.a, m0 + p * kPanelRows, std::min(kPanelRows, rows - p * kPanelRows), k0, depth,
+                  job.packed_a + p * kPanelRows * depth);
       if (worker == 0) job.next[(round + 1) & 1].store(0, std::memory_order_relaxed);
       if (job.threads > 1) job.barrier->wait();
       const int64_t tasks = job.chunks * groups;
@@ -43,11 +43,11 @@ void run_product(ProductJob& job, int worker) {
         if (p0 >= p1) continue;
         pack_right(job.b, job.decode, k0, depth, n0, columns, packed_b, decoded);
         for (int64_t p = p0; p < p1; ++p) {
-          const int64_t row = p * shape.rows, tile_rows = std::min(shape.rows, rows - row);
+          const int64_t row = p * kPanelRows, tile_rows = std::min(kPanelRows, rows - row);
           float* const c = job.c + (m0 + row) * job.c_stride + n0;
-          for (int64_t j = 0; j < columns; j += shape.columns)
+          for (int64_t j = 0; j < columns; j += kTileColumns)
             tile(depth, job.packed_a + row * depth, packed_b + j * depth, c + j, job.c_stride, tile_rows,
-                 std::min(shape.columns, columns - j), job.accumulate || k0 > 0);
+                 std::min(kTileColumns, columns - j), job.accumulate || k0 > 0);
         }
       }
       if (job.threads > 1) job.barrier->wait();
@@ -159,7 +159,7 @@ void few_row_product(const Tensor& x, const Tensor& weight, const Tensor& acc, c
   PATINA_CHECK(x.shape[0] < kFewRows && x.strides[1] == 1, "x {} strides {}", x.shape.str(), x.strides.str());
   const int64_t n = weight.shape[0];
   const int64_t tasks = std::max<int64_t>(1, std::min<int64_t>(divide_up(n, 16), 8 * pool.size()));
-  const int64_t share = round_up(divide_up(n, tasks), 4);  // whole groups of rows
+  const int64_t share = round_up(divide_up(n, tasks), kRowsTogether);
   const DecodeRow decode = decode_row(weight.dtype);
   const auto run = HWY_DYNAMIC_DISPATCH(run_few_rows);
   pool.run(tasks,

@@ -19,6 +19,9 @@ inline constexpr int64_t kChunkN = 320;
 inline constexpr int64_t kBlockM = 2048;
 inline constexpr int64_t kPad = 64;  // panel sizes are rounded for the widest kernel of any instruction set
 
+// Rows of W that few_row_product meets together: their sums are independent, which hides the latency of a multiply-add.
+inline constexpr int64_t kRowsTogether = 4;
+
 inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 inline int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
