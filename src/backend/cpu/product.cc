@@ -1,6 +1,7 @@
 #include "backend/cpu/product.h"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 
 #include "backend/cpu/product_job.h"
@@ -35,15 +36,16 @@ HWY_INLINE void run_panels(ProductJob& job, int worker) {
   // Panels of even height, in whole row steps.
   const int64_t panel_rows = round_up(divide_up(job.m, divide_up(job.m, kTileRows)), kRowStep);
   const int64_t block_rows = kPanel == Panel::kRows ? panel_rows : kColumnPanels * panel_rows;
-  const int64_t blocks = divide_up(job.m, block_rows);
   // Where the columns give too few tasks, rows are split too.
-  const int64_t groups = std::min(blocks, job.chunks >= job.threads ? 1 : divide_up(2 * job.threads, job.chunks));
-  const int64_t group_rows = divide_up(blocks, groups) * block_rows;
+  const int64_t panels = divide_up(job.m, panel_rows);
+  const int64_t groups = std::min(panels, job.chunks >= job.threads ? 1 : divide_up(2 * job.threads, job.chunks));
 
-  for (int64_t task; (task = job.next_task->fetch_add(1, std::memory_order_relaxed)) < job.chunks * groups;) {
+  TaskQueue queue(job, worker, job.chunks * groups);
+  for (int64_t task; (task = queue.next()) >= 0;) {
     const int64_t n0 = task / groups * job.chunk_n, columns = std::min(job.chunk_n, job.n - n0);
-    const int64_t first_row = task % groups * group_rows, last_row = std::min(job.m, first_row + group_rows);
-    for (int64_t k0 = 0; k0 < job.k && first_row < last_row; k0 += job.pass_k) {
+    const int64_t group = task % groups, first_row = group * panels / groups * panel_rows;
+    const int64_t last_row = std::min(job.m, (group + 1) * panels / groups * panel_rows);
+    for (int64_t k0 = 0; k0 < job.k; k0 += job.pass_k) {
       const int64_t depth = std::min(job.pass_k, job.k - k0);
       const bool load = job.accumulate || k0 > 0;
       pack_right(job.b, job.decode, k0, depth, n0, columns, packed_b, decoded);
@@ -116,7 +118,8 @@ RightOperand RightOperand::frozen(const Tensor& weight, bool transposed, int64_t
 }
 
 int64_t product_scratch_bytes(int64_t n, int64_t k, int threads) {
-  return threads * ProductBuffers(n, k).total() * static_cast<int64_t>(sizeof(float));
+  return threads * (static_cast<int64_t>(sizeof(TaskCounter)) +
+                    ProductBuffers(n, k).total() * static_cast<int64_t>(sizeof(float)));
 }
 
 void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightOperand& b, float* c, int64_t c_stride,
@@ -163,9 +166,9 @@ void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightO
   }
 
   if (b.weight != nullptr) job.decode = decode_row(b.weight->dtype);
-  job.buffers = reinterpret_cast<float*>(scratch.data());
-  std::atomic<int64_t> next_task = 0;
-  job.next_task = &next_task;
+  job.counters = reinterpret_cast<TaskCounter*>(scratch.data());
+  std::uninitialized_default_construct_n(job.counters, threads);
+  job.buffers = reinterpret_cast<float*>(job.counters + threads);
   const auto run = HWY_DYNAMIC_DISPATCH(run_product);
   if (threads == 1)
     run(job, 0);

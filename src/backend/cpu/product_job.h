@@ -22,13 +22,17 @@ inline constexpr int64_t kMaxTileRows = 12, kMaxTileColumns = 32;
 inline constexpr int64_t kPanelStride = kPassK + 16;  // 33 cache lines: rows do not fall into one set
 inline constexpr int64_t kColumnRows = 96;            // rows of A that are packed together as columns
 
-inline constexpr int64_t kRowsAhead = 8;  // of a stored weight: asked for before they are decoded
+inline constexpr int64_t kRowsAhead = 8;  // of what is packed in short stretches: asked for that many rows before
 
 // Rows of W that few_row_product meets together: their sums are independent, which hides the latency of a multiply-add.
 inline constexpr int64_t kRowsTogether = 4;
 
 inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 inline int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
+
+struct alignas(64) TaskCounter {
+  std::atomic<int64_t> taken{0};
+};
 
 struct ProductJob {
   int64_t m, n, k;
@@ -41,9 +45,29 @@ struct ProductJob {
 
   int64_t pass_k;           // contraction per pass
   int64_t chunk_n, chunks;  // columns per task
-  float* buffers;           // per worker: a chunk of B, a panel of A, decoded rows
+  float* buffers;           // per worker: a chunk of B, panels of A, decoded rows
   int64_t threads;
-  std::atomic<int64_t>* next_task;
+  TaskCounter* counters;  // one a worker
+};
+
+// The tasks of a product as one worker takes them: first its own share, the same columns in every product as wide, so
+// that they are likely still in its caches; then what others have left.
+class TaskQueue {
+ public:
+  TaskQueue(const ProductJob& job, int worker, int64_t tasks)
+      : counters_(job.counters), threads_(job.threads), tasks_(tasks), owner_(worker) {}
+  // The next task, or -1.
+  int64_t next() {
+    for (; visited_ < threads_; ++visited_, owner_ = owner_ + 1 == threads_ ? 0 : owner_ + 1) {
+      const int64_t task = owner_ * tasks_ / threads_ + counters_[owner_].taken.fetch_add(1, std::memory_order_relaxed);
+      if (task < (owner_ + 1) * tasks_ / threads_) return task;
+    }
+    return -1;
+  }
+
+ private:
+  TaskCounter* counters_;
+  int64_t threads_, tasks_, owner_, visited_ = 0;
 };
 
 // Buffers of one worker, in floats.

@@ -78,6 +78,8 @@ inline void pack_columns(const LeftOperand& a, int64_t row, int64_t rows, int64_
                          float* to) {
   for (int64_t k = 0; k < depth; ++k) {
     const float* const from = a.data + row + (k0 + k) * a.column_stride;
+    if (k + kRowsAhead < depth)
+      for (int64_t r = 0; r < rows; r += 16) __builtin_prefetch(from + kRowsAhead * a.column_stride + r);
     float* out = to + k * kTileRows;
     for (int64_t r = 0; r < rows; r += panel_rows, out += kColumnPanel) {
       if (const int64_t count = std::min(panel_rows, rows - r); count == kTileRows) {
