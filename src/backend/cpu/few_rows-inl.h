@@ -16,10 +16,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace patina::cpu::HWY_NAMESPACE {
 
-constexpr int64_t kStretch = 1024;  // values decoded at a time: 4 KB a row, and a multiple of 16 and of every block
+constexpr int64_t kStretch = 512;  // values of a row that are decoded at a time: a multiple of 16 and of every block
+constexpr int64_t kStretchFloats =
+    kStretch + 16;  // rows of a power of two would share sets of the cache, and cost a fifth
 
 // partials[r] += x * decoded row r, over `count` columns.
-HWY_INLINE void add_products(int64_t count, const float* HWY_RESTRICT x, const float (*HWY_RESTRICT decoded)[kStretch],
+HWY_INLINE void add_products(int64_t count, const float* HWY_RESTRICT x,
+                             const float (*HWY_RESTRICT decoded)[kStretchFloats],
                              float (*HWY_RESTRICT partials)[kPartials]) {
   const Floats d;
   FloatVector sums[kRowsTogether][kPartialVectors];
@@ -42,7 +45,7 @@ HWY_INLINE void add_products(int64_t count, const float* HWY_RESTRICT x, const f
 // Rows [first, last) of W against up to seven rows of x.
 HWY_INLINE void few_rows(const Tensor& x, const Tensor& weight, const Tensor& acc, const Tensor& y, DecodeRow decode,
                          int64_t first, int64_t last) {
-  alignas(64) float decoded[kRowsTogether][kStretch];
+  alignas(64) float decoded[kRowsTogether][kStretchFloats];
   const int64_t rows = x.shape[0], k = weight.shape[1];
   for (int64_t n = first; n < last; n += kRowsTogether) {
     const int64_t together = std::min(kRowsTogether, last - n);
@@ -52,7 +55,10 @@ HWY_INLINE void few_rows(const Tensor& x, const Tensor& weight, const Tensor& ac
     std::fill_n(&partials[0][0][0], rows * kRowsTogether * kPartials, 0.0f);
     for (int64_t k0 = 0; k0 < k; k0 += kStretch) {
       const int64_t count = std::min(kStretch, k - k0);
-      for (int64_t r = 0; r < kRowsTogether; ++r) decode(stored[r], k0, count, decoded[r]);
+      for (int64_t r = 0; r < kRowsTogether; ++r) {
+        if (n + kRowsTogether + r < last) prefetch_stored(weight, n + kRowsTogether + r, k0, count);
+        decode(stored[r], k0, count, decoded[r]);
+      }
       for (int64_t i = 0; i < rows; ++i) add_products(count, x.f32() + i * x.strides[0] + k0, decoded, partials[i]);
     }
     for (int64_t i = 0; i < rows; ++i)

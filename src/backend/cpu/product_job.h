@@ -30,6 +30,14 @@ inline constexpr int64_t kRowsTogether = 4;
 inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 inline int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
+// Asks for values [begin, begin + count) of a stored row, one of many short stretches that no hardware foresees.
+inline void prefetch_stored(const Tensor& weight, int64_t row, int64_t begin, int64_t count) {
+  const DTypeInfo& type = info(weight.dtype);
+  const std::byte* const from = weight.row(row) + begin / type.block_values * type.block_bytes;
+  const int64_t bytes = count / type.block_values * type.block_bytes;
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i);
+}
+
 struct alignas(64) TaskCounter {
   std::atomic<int64_t> taken{0};
 };

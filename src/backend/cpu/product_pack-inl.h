@@ -108,14 +108,6 @@ HWY_INLINE void spread_row(const float* from, int64_t k, int64_t depth, int64_t 
   }
 }
 
-// Asks for values [begin, begin + count) of a stored row, one of many short stretches that no hardware foresees.
-inline void prefetch_stored(const Tensor& weight, int64_t row, int64_t begin, int64_t count) {
-  const DTypeInfo& type = info(weight.dtype);
-  const std::byte* const from = weight.row(row) + begin / type.block_values * type.block_bytes;
-  const int64_t bytes = count / type.block_values * type.block_bytes;
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i);
-}
-
 // A chunk of B as panels of kTileColumns: panel j holds to[j * depth + k * kTileColumns + i] = B[k0 + k, n0 + j + i]. A
 // stored weight is decoded here, once, along whichever axis the product runs.
 HWY_INLINE void pack_right(const RightOperand& b, DecodeRow decode, int64_t k0, int64_t depth, int64_t n0,
