@@ -1,5 +1,6 @@
 #include "ops/view.h"
 
+#include "ops/copy.h"
 #include "ops/elementwise.h"
 
 namespace patina {
@@ -22,10 +23,12 @@ void View::gradient(GradientBuilder& builder, const Node& node) const {
   if (!builder.wants(x)) return;
   switch (kind) {
     case Kind::kReshape:
-      builder.contribute(x, reshape(graph, dy, graph.value(x).extents, node.label));
+      builder.contribute(x, reshape(graph, graph.contiguous(dy) ? dy : dense_copy(graph, dy, node.label),
+                                    graph.value(x).extents, node.label));
       break;
     case Kind::kTranspose:
-      builder.contribute(x, transpose(graph, dy, node.label));
+      // A copy: most rules and kernels read gradients along dense columns.
+      builder.contribute(x, dense_copy(graph, transpose(graph, dy, node.label), node.label));
       break;
     case Kind::kColumns:
       builder.contribute(x, pad_columns(graph, dy, first, graph.maximum_shape(x)[1], node.label));
