@@ -94,12 +94,13 @@ TEST(Gradients, ThroughViews) {
                                 dense_copy(b.graph, turned, "y");
                                 return b.graph.nodes().back().outputs;
                               }}));
-  EXPECT_TRUE(check_gradient({"reshape, concat", [](CaseBuilder& b) {
-                                const ValueId x = b.values({2, 6});
-                                const ValueId left = reshape(b.graph, x, {4, 3}, "x");
-                                concat_columns(b.graph, left, b.values({4, 2}), "y");
-                                return b.graph.nodes().back().outputs;
-                              }}));
+  EXPECT_TRUE(check_gradient(
+      {"reshape, concat", [](CaseBuilder& b) {
+         const ValueId x = b.values({2, 6});
+         const ValueId left = reshape(b.graph, x, {4, 3}, "x");
+         concat_columns(b.graph, left, b.constant({4, 2}, [](int64_t i) { return 0.1 * static_cast<double>(i); }), "y");
+         return b.graph.nodes().back().outputs;
+       }}));
 }
 
 TEST(Gradients, HeadLoss) {
