@@ -1,5 +1,7 @@
 #include "backend/reference_backend.h"
 
+#include <bit>
+#include <cmath>
 #include <vector>
 
 #include "ops/reference.h"
@@ -31,12 +33,30 @@ RefTensor<float> reference_tensor(const Tensor& tensor, std::vector<float>& deco
   return reference;
 }
 
+// Back to what f32_from_f16 gave `value`: exact, which is all that copies of stored numbers need.
+uint16_t f16_of(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t magnitude = std::isfinite(value) ? std::bit_cast<uint32_t>(std::abs(value) * 0x1p-112f) >> 13
+                                                  : (bits >> 13 & 0x3ffu) | 0x7c00u;
+  return static_cast<uint16_t>((bits >> 16 & 0x8000u) | magnitude);
+}
+
+// The results in the output's own 16-bit type, where it has one.
+void store(const std::vector<float>& results, const Tensor& output) {
+  auto* const words = static_cast<uint16_t*>(output.data);
+  for (size_t i = 0; i < results.size(); ++i)
+    words[i] = output.dtype == DType::kF16 ? f16_of(results[i])
+                                           : static_cast<uint16_t>(std::bit_cast<uint32_t>(results[i]) >> 16);
+}
+
 void run_reference(const Op& op, std::span<const Tensor> in, std::span<const Tensor> out, KernelContext&) {
   std::vector<std::vector<float>> decoded(in.size() + out.size());
   std::vector<RefTensor<float>> inputs, outputs;
   for (size_t i = 0; i < in.size(); ++i) inputs.push_back(reference_tensor(in[i], decoded[i]));
   for (size_t i = 0; i < out.size(); ++i) outputs.push_back(reference_tensor(out[i], decoded[in.size() + i]));
   reference_kernel<float>(op.name())(op, inputs, outputs);
+  for (size_t i = 0; i < out.size(); ++i)
+    if (out[i].dtype == DType::kF16 || out[i].dtype == DType::kBF16) store(decoded[in.size() + i], out[i]);
 }
 
 class ReferenceBackend final : public Backend {

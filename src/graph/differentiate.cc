@@ -8,8 +8,13 @@ namespace {
 
 class Builder final : public GradientBuilder {
  public:
-  Builder(Graph& graph, const std::map<ValueId, ValueId>& gradients_of, const std::vector<ValueId>& also)
-      : graph_(graph), forward_values_(graph.values()), wanted_(static_cast<size_t>(graph.values()), 0) {
+  Builder(Graph& graph, const std::map<ValueId, ValueId>& gradients_of, const std::vector<ValueId>& also,
+          Formulation formulation, FormulationCounts& formulations)
+      : graph_(graph),
+        formulation_(formulation),
+        formulations_(formulations),
+        forward_values_(graph.values()),
+        wanted_(static_cast<size_t>(graph.values()), 0) {
     for (const auto& [trainable, state] : gradients_of) {
       PATINA_CHECK(graph.value(trainable).kind == ValueKind::kTrainable && graph.value(state).kind == ValueKind::kState,
                    "{} and {}", graph.value(trainable).name, graph.value(state).name);
@@ -43,11 +48,15 @@ class Builder final : public GradientBuilder {
     const ValueId sum = so_far(input);
     set_gradient(input, sum == kNoValue ? part : add(graph_, sum, part, graph_.value(input).name));
   }
+  Formulation formulation() const override { return formulation_; }
+  FormulationCounts& formulations() override { return formulations_; }
 
   const std::map<ValueId, ValueId>& gradients() const { return gradient_; }
 
  private:
   Graph& graph_;
+  const Formulation formulation_;
+  FormulationCounts& formulations_;
   const ValueId forward_values_;
   std::vector<uint8_t> wanted_;
   std::map<ValueId, ValueId> gradient_;
@@ -56,11 +65,11 @@ class Builder final : public GradientBuilder {
 }  // namespace
 
 Differentiation differentiate(Graph& graph, ValueId loss, const std::map<ValueId, ValueId>& gradients_of,
-                              const std::vector<ValueId>& also) {
+                              const std::vector<ValueId>& also, Formulation formulation) {
   PATINA_CHECK(graph.maximum_shape(loss) == Shape{1}, "loss {}", graph.maximum_shape(loss).str());
-  Builder builder(graph, gradients_of, also);
-  PATINA_CHECK(builder.wants(loss), "the loss depends on nothing that is trained");
   Differentiation result;
+  Builder builder(graph, gradients_of, also, formulation, result.formulations);
+  PATINA_CHECK(builder.wants(loss), "the loss depends on nothing that is trained");
   result.seed = graph.input("dloss", DType::kF32, {1});
   builder.set_gradient(loss, result.seed);
   const int forward_nodes = static_cast<int>(graph.nodes().size());

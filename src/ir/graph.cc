@@ -70,12 +70,13 @@ ValueId Graph::state(std::string name, DType dtype, Extents extents, void* data)
 }
 
 std::vector<ValueId> Graph::node(std::shared_ptr<const Op> op, std::vector<ValueId> inputs,
-                                 std::vector<Extents> outputs, std::string_view label) {
+                                 std::vector<Extents> outputs, std::string_view label, DType dtype) {
   Node node{std::move(op), std::move(inputs), {}, std::string(label)};
   for (size_t i = 0; i < outputs.size(); ++i) {
     Value value;
     value.name = outputs.size() == 1 ? fmt::format("{}.{}", label, node.op->name())
                                      : fmt::format("{}.{}.{}", label, node.op->name(), i);
+    value.dtype = dtype;
     value.strides = contiguous_strides(shape_of(outputs[i]));
     value.extents = std::move(outputs[i]);
     value.producer = static_cast<int>(nodes_.size());

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/formulation.h"
 #include "tensor/tensor.h"
 
 namespace patina {
@@ -84,6 +85,9 @@ class GradientBuilder {
   virtual void set_gradient(ValueId input, ValueId sum) = 0;
   // For ops that cannot add by themselves: adds `part` to the gradient of `input`.
   virtual void contribute(ValueId input, ValueId part) = 0;
+  // How frozen products are to be differentiated, and where their rule counts what it emitted.
+  virtual Formulation formulation() const = 0;
+  virtual FormulationCounts& formulations() = 0;
 };
 
 class Graph {
@@ -99,9 +103,9 @@ class Graph {
   ValueId trainable(std::string name, const Shape& shape, float* data);
   ValueId state(std::string name, DType dtype, Extents extents, void* data);
 
-  // Appends a node and its outputs (dense). Names are taken from the label and the op.
+  // Appends a node and its outputs (dense, of type `dtype`). Names are taken from the label and the op.
   std::vector<ValueId> node(std::shared_ptr<const Op> op, std::vector<ValueId> inputs, std::vector<Extents> outputs,
-                            std::string_view label);
+                            std::string_view label, DType dtype = DType::kF32);
   // Appends a node of one output that is a view of its input.
   ValueId view_node(std::shared_ptr<const Op> op, ValueId input, Extents extents, const Shape& strides, int64_t offset,
                     std::string_view label);
@@ -117,6 +121,8 @@ class Graph {
   // The value that owns the storage of `id`: follows views, not planned in-place reuse.
   ValueId storage(ValueId id) const;
   Shape maximum_shape(ValueId id) const;
+  // Whether the numbers of `id` lie one after another: no view with gaps, not transposed.
+  bool contiguous(ValueId id) const { return value(id).strides == contiguous_strides(maximum_shape(id)); }
   // Bytes of a stored value at its maximum.
   int64_t maximum_bytes(ValueId id) const;
 

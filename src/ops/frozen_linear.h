@@ -8,9 +8,10 @@ namespace patina {
 // forward   y [T,N]  = acc + x [T,K] . W^T     W [N,K] frozen, any stored type, optional row map
 // backward  dx [T,K] = acc + dy [T,N] . W      (kBackward)
 // acc is optional and may share storage with the output. x and dy may have any strides. There is no gradient for W: it
-// is frozen. Each output is one chain of fused multiply-adds along the contraction, begun at acc, in order; with
-// `few_rows` a product of fewer than 8 rows takes dot products with 16 fixed partial sums instead (generation only:
-// bound by reading W once).
+// is frozen, or a copy of a frozen weight (ops/copy.h). The gradient for x follows the builder's formulation. Each
+// output is one chain of fused multiply-adds along the contraction, begun at acc, in order; with `few_rows` a product
+// of fewer than 8 rows takes dot products with 16 fixed partial sums instead (generation only: bound by reading W
+// once).
 struct FrozenLinear : Op {
   enum class Direction : uint8_t { kForward, kBackward };
   FrozenLinear(Direction which, bool allow_few_rows) : direction(which), few_rows(allow_few_rows) {}
@@ -26,5 +27,10 @@ struct FrozenLinear : Op {
 ValueId frozen_linear(Graph& graph, ValueId x, ValueId weight, ValueId acc, std::string_view label,
                       bool few_rows = false);
 ValueId frozen_linear_backward(Graph& graph, ValueId dy, ValueId weight, ValueId acc, std::string_view label);
+
+// dx as frozen_linear_backward gives it, by a formulation's nodes. kMm takes a dense dy and a weight that
+// can_copy_transposed() only (InternalError otherwise); kOutprod takes an F32 weight as it lies, others through a copy.
+ValueId frozen_linear_gradient(Graph& graph, ValueId dy, ValueId weight, ValueId acc, std::string_view label,
+                               Formulation formulation);
 
 }  // namespace patina

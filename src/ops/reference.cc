@@ -2,11 +2,13 @@
 
 #include "ops/attention_ref.h"
 #include "ops/cache_append_ref.h"
+#include "ops/copy_ref.h"
 #include "ops/elementwise_ref.h"
 #include "ops/embedding_ref.h"
 #include "ops/frozen_linear_ref.h"
 #include "ops/head_loss_ref.h"
 #include "ops/matmul_ref.h"
+#include "ops/outer_product_ref.h"
 #include "ops/rms_norm_ref.h"
 #include "ops/rope_ref.h"
 
@@ -26,11 +28,14 @@ constexpr Row<S> kTable[] = {
     {"attention", reference::attention<S>},
     {"attention_grad", reference::attention_grad<S>},
     {"cache_append", reference::cache_append<S>},
+    {"dense_copy", reference::copy<S>},
     {"embedding", reference::embedding<S>},
+    {"f32_copy", reference::copy<S>},
     {"frozen_linear", reference::frozen_linear<S>},
     {"gather_rows", reference::gather_rows<S>},
     {"head_loss", reference::head_loss<S>},
     {"matmul", reference::matmul<S>},
+    {"outer_product", reference::outer_product<S>},
     {"pad_columns", reference::pad_columns<S>},
     {"rms_norm", reference::rms_norm<S>},
     {"rms_norm_grad", reference::rms_norm_grad<S>},
@@ -39,6 +44,7 @@ constexpr Row<S> kTable[] = {
     {"scatter_rows", reference::scatter_rows<S>},
     {"swiglu", reference::swiglu<S>},
     {"swiglu_grad", reference::swiglu_grad<S>},
+    {"transposed_copy", reference::transposed_copy<S>},
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "ops/view.h"
 
+#include "ops/copy.h"
 #include "ops/elementwise.h"
 
 namespace patina {
@@ -18,14 +19,17 @@ std::string View::attributes() const {
 
 void View::gradient(GradientBuilder& builder, const Node& node) const {
   Graph& graph = builder.graph();
-  const ValueId x = node.inputs[0], dy = builder.dy(node.outputs[0]);
+  const ValueId x = node.inputs[0];
   if (!builder.wants(x)) return;
+  ValueId dy = builder.dy(node.outputs[0]);
   switch (kind) {
     case Kind::kReshape:
+      if (!graph.contiguous(dy)) dy = dense_copy(graph, dy, node.label);
       builder.contribute(x, reshape(graph, dy, graph.value(x).extents, node.label));
       break;
     case Kind::kTranspose:
-      builder.contribute(x, transpose(graph, dy, node.label));
+      // A copy: most rules and kernels read gradients along dense columns.
+      builder.contribute(x, dense_copy(graph, transpose(graph, dy, node.label), node.label));
       break;
     case Kind::kColumns:
       builder.contribute(x, pad_columns(graph, dy, first, graph.maximum_shape(x)[1], node.label));

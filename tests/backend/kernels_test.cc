@@ -104,6 +104,40 @@ TEST(Kernels, FrozenLinearFewRows) {
       }
 }
 
+TEST(Kernels, Copies) {
+  sweep(dense_copy_case);
+  for (const Layout layout : kLayouts)
+    for (const int64_t size : kOddSizes) {
+      EXPECT_TRUE(check_kernel(dense_copy_of_transpose_case(size, 17, layout)));
+      EXPECT_TRUE(check_kernel(dense_copy_of_transpose_case(7, size, layout)));
+    }
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int64_t size : kOddSizes) {
+      EXPECT_TRUE(check_kernel(transposed_copy_case(dtype, size, 17)));
+      EXPECT_TRUE(check_kernel(transposed_copy_case(dtype, 17, size)));
+    }
+    EXPECT_TRUE(check_kernel(transposed_copy_case(dtype, 257, 255)));
+    EXPECT_TRUE(check_kernel(transposed_copy_case(dtype, 128, 384)));
+  }
+  for (const int64_t size : kOddSizes) EXPECT_TRUE(check_kernel(f32_copy_case(DType::kBF16, size, 17)));
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,
+                            DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K})
+    EXPECT_TRUE(check_kernel(f32_copy_case(dtype, 17, 512)));
+}
+
+TEST(Kernels, OuterProduct) {
+  for (const Layout layout : kLayouts)
+    for (const bool acc : {false, true}) {
+      for (const int64_t size : kOddSizes) {
+        EXPECT_TRUE(check_kernel(outer_product_case(size, 17, 7, acc, false, layout)));
+        EXPECT_TRUE(check_kernel(outer_product_case(17, size, 7, acc, false, layout)));
+        EXPECT_TRUE(check_kernel(outer_product_case(7, 17, size, acc, false, layout)));
+        EXPECT_TRUE(check_kernel(outer_product_case(size, 17, 33, acc, true, layout)));
+      }
+      EXPECT_TRUE(check_kernel(outer_product_case(0, 17, 7, acc, false, layout)));
+    }
+}
+
 TEST(Kernels, MatMul) {
   for (const Layout layout : kLayouts)
     for (const bool transposed : {false, true}) {

@@ -52,6 +52,9 @@ const std::pair<const char*, OpCase> kKernels[] = {
     {"rope", rope_case(7, 2, 16, 16, false, Layout::kStrided)},
     {"frozen_linear", frozen_linear_case(Direction::kForward, {.m = 7, .n = 17, .k = 257}, Layout::kStrided)},
     {"matmul", matmul_case({.m = 7, .n = 17, .k = 257}, Layout::kStrided)},
+    {"outer_product", outer_product_case(7, 17, 257, true, false, Layout::kStrided)},
+    {"transposed_copy", transposed_copy_case(DType::kF32, 17, 7)},
+    {"dense_copy", dense_copy_of_transpose_case(7, 17, Layout::kStrided)},
     {"embedding", embedding_case(DType::kBF16, 7, 31, 17)},
     {"gather_rows", gather_rows_case(17, 7, 17, Layout::kStrided)},
 };

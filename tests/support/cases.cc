@@ -4,10 +4,12 @@
 #include <numeric>
 
 #include "ops/cache_append.h"
+#include "ops/copy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/head_loss.h"
 #include "ops/matmul.h"
+#include "ops/outer_product.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/view.h"
@@ -195,6 +197,46 @@ OpCase frozen_linear_case(FrozenLinear::Direction direction, const FrozenLinearS
             return outputs(b);
           },
           std::max(shape.n, shape.k)};
+}
+
+OpCase transposed_copy_case(DType dtype, int64_t n, int64_t k) {
+  return {fmt::format("transposed_copy {} {}x{}", name(dtype), n, k), [=](CaseBuilder& b) {
+            transposed_copy(b.graph, b.frozen(dtype, n, k, true), "y");
+            return outputs(b);
+          }};
+}
+
+OpCase f32_copy_case(DType dtype, int64_t n, int64_t k) {
+  return {fmt::format("f32_copy {} {}x{}", name(dtype), n, k), [=](CaseBuilder& b) {
+            f32_copy(b.graph, b.frozen(dtype, n, k, true), "y");
+            return outputs(b);
+          }};
+}
+
+OpCase dense_copy_case(int64_t rows, int64_t width, Layout layout) {
+  return {title(layout, "dense_copy {}x{}", rows, width), [=](CaseBuilder& b) {
+            dense_copy(b.graph, operand(b, b.rows(rows), width, layout), "y");
+            return outputs(b);
+          }};
+}
+
+OpCase dense_copy_of_transpose_case(int64_t rows, int64_t width, Layout layout) {
+  return {title(layout, "dense_copy of a transpose {}x{}", rows, width), [=](CaseBuilder& b) {
+            dense_copy(b.graph, transpose(b.graph, operand(b, width, rows, layout), "x"), "y");
+            return outputs(b);
+          }};
+}
+
+OpCase outer_product_case(int64_t m, int64_t n, int64_t k, bool acc, bool dy_transposed, Layout layout) {
+  return {title(layout, "outer_product m={} n={} k={}{}{}", m, n, k, acc ? " acc" : "", dy_transposed ? " dy^T" : ""),
+          [=](CaseBuilder& b) {
+            const Extent rows = dy_transposed ? Extent(m) : b.rows(m);
+            const ValueId dy =
+                dy_transposed ? transpose(b.graph, operand(b, n, m, layout), "dy") : operand(b, rows, n, layout);
+            const ValueId w = b.frozen(DType::kF32, n, k);
+            outer_product(b.graph, dy, w, acc ? operand(b, rows, k, layout) : kNoValue, "y");
+            return outputs(b);
+          }};
 }
 
 OpCase matmul_case(const MatMulShape& shape, Layout layout) {

@@ -34,6 +34,15 @@ struct FrozenLinearShape {
 };
 OpCase frozen_linear_case(FrozenLinear::Direction direction, const FrozenLinearShape& shape, Layout layout);
 
+// Of a weight [n,k].
+OpCase transposed_copy_case(DType dtype, int64_t n, int64_t k);
+OpCase f32_copy_case(DType dtype, int64_t n, int64_t k);
+OpCase dense_copy_case(int64_t rows, int64_t columns, Layout layout);
+// Of a view of [columns, rows].
+OpCase dense_copy_of_transpose_case(int64_t rows, int64_t columns, Layout layout);
+// dy [m,n] with W [n,k]; `dy_transposed`: dy is a view of [n,m].
+OpCase outer_product_case(int64_t m, int64_t n, int64_t k, bool acc, bool dy_transposed, Layout layout);
+
 struct MatMulShape {
   int64_t m, n, k;
   float scale = 1;

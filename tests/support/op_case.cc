@@ -115,8 +115,9 @@ struct IsaReset {
 
 std::vector<double> as_doubles(const Tensor& tensor) {
   PATINA_CHECK(tensor.contiguous(), "strided output");
-  const float* data = tensor.f32();
-  return std::vector<double>(data, data + tensor.shape.elements());
+  std::vector<float> decoded(static_cast<size_t>(tensor.shape.elements()));
+  decode_row(tensor.dtype)(tensor.data, 0, tensor.shape.elements(), decoded.data());
+  return {decoded.begin(), decoded.end()};
 }
 
 std::vector<double> as_doubles(const RefTensor<double>& tensor) {

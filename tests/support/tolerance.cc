@@ -55,7 +55,9 @@ constexpr double kSigmoidRoundings = 3 + 2;
 std::vector<Tolerance> kernel_tolerance(const Op& op, std::span<const Ref> in, std::span<const Ref> out) {
   const std::string_view name = op.name();
   const auto is = [&](auto... names) { return ((name == names) || ...); };
-  if (is("gather_rows", "scatter_rows", "pad_columns", "embedding", "cache_append")) return {{}};
+  if (is("gather_rows", "scatter_rows", "pad_columns", "embedding", "cache_append", "transposed_copy", "f32_copy",
+         "dense_copy"))
+    return {{}};
   if (is("add", "scale_by")) return {{0, u}};
   if (is("swiglu")) return {{0, (kSigmoidRoundings + 2) * u}};
   if (is("swiglu_grad")) {
@@ -77,6 +79,8 @@ std::vector<Tolerance> kernel_tolerance(const Op& op, std::span<const Ref> in, s
     const bool forward = static_cast<const FrozenLinear&>(op).direction == FrozenLinear::Direction::kForward;
     return {product(in[0].columns(), max_norm(in[0], true), max_norm(in[1], forward), max_abs(in[2]))};
   }
+  if (is("outer_product"))
+    return {product(in[0].columns(), max_norm(in[0], true), max_norm(in[1], false), max_abs(in[2]))};
   if (is("matmul")) {
     const auto& matmul = static_cast<const MatMul&>(op);
     return {product(in[0].columns(), std::abs(matmul.scale) * max_norm(in[0], true), max_norm(in[1], matmul.transposed),

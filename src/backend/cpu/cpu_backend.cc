@@ -15,11 +15,14 @@ constexpr KernelEntry kTable[] = {
     {"attention", cpu::attention, cpu::attention_scratch_bytes},
     {"attention_grad", cpu::attention_grad, cpu::attention_grad_scratch_bytes},
     {"cache_append", cpu::cache_append, nullptr},
+    {"dense_copy", cpu::dense_copy, nullptr},
     {"embedding", cpu::embedding, nullptr},
+    {"f32_copy", cpu::f32_copy, nullptr},
     {"frozen_linear", cpu::frozen_linear, cpu::matrix_product_scratch},
     {"gather_rows", cpu::gather_rows, nullptr},
     {"head_loss", cpu::head_loss, cpu::head_loss_scratch},
     {"matmul", cpu::matmul, cpu::matrix_product_scratch},
+    {"outer_product", cpu::outer_product, nullptr},
     {"pad_columns", cpu::pad_columns, nullptr},
     {"rms_norm", cpu::rms_norm, nullptr},
     {"rms_norm_grad", cpu::rms_norm_grad, nullptr},
@@ -28,6 +31,7 @@ constexpr KernelEntry kTable[] = {
     {"scatter_rows", cpu::scatter_rows, nullptr},
     {"swiglu", cpu::swiglu, nullptr},
     {"swiglu_grad", cpu::swiglu_grad, nullptr},
+    {"transposed_copy", cpu::transposed_copy, nullptr},
 };
 
 class CpuBackend final : public Backend {

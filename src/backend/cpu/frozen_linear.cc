@@ -14,6 +14,7 @@ namespace {
 // Puts acc into the output where it does not lie there already. Returns whether there is one to add to.
 bool begin_at(const Tensor& acc, const Tensor& out) {
   if (!acc.present()) return false;
+  PATINA_CHECK(acc.shape[1] <= 1 || acc.strides[1] == 1, "acc {} strides {}", acc.shape.str(), acc.strides.str());
   if (acc.data != out.data)
     for (int64_t row = 0; row < out.shape[0]; ++row)
       std::memcpy(out.f32() + row * out.strides[0], acc.f32() + row * acc.strides[0],

@@ -14,11 +14,14 @@ ScratchFunction attention_scratch_bytes;
 KernelFunction attention_grad;
 ScratchFunction attention_grad_scratch_bytes;
 KernelFunction cache_append;
+KernelFunction dense_copy;
 KernelFunction embedding;
+KernelFunction f32_copy;
 KernelFunction frozen_linear;
 KernelFunction gather_rows;
 KernelFunction head_loss;
 KernelFunction matmul;
+KernelFunction outer_product;
 KernelFunction pad_columns;
 KernelFunction rms_norm;
 KernelFunction rms_norm_grad;
@@ -27,6 +30,7 @@ KernelFunction scale_by;
 KernelFunction scatter_rows;
 KernelFunction swiglu;
 KernelFunction swiglu_grad;
+KernelFunction transposed_copy;
 
 ScratchFunction head_loss_scratch;
 ScratchFunction matrix_product_scratch;  // frozen_linear and matmul
