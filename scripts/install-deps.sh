@@ -2,8 +2,9 @@
 # Installs the Debian 12 packages that Patina is built and tested with: those that are missing, and nothing else.
 set -euo pipefail
 
-if [[ $# -gt 0 ]]; then
-  echo "usage: scripts/install-deps.sh    installs missing Debian packages; needs root or sudo only where one is missing"
+if [[ ${1-} == -* ]]; then
+  echo "usage: scripts/install-deps.sh [PACKAGE...]"
+  echo "Installs missing Debian packages, those named too; needs root or sudo only where one is missing."
   [[ $1 == --help || $1 == -h ]] && exit 0
   exit 2
 fi
@@ -14,6 +15,7 @@ packages=(
   libgtest-dev clang-format-14                                                 # tests, format check
   libbenchmark-dev libopenblas-dev                                             # benchmarks only
   python3 python3-venv python3-pip                                             # scripts and tools
+  "$@"
 )
 
 if ! command -v dpkg-query >/dev/null; then

@@ -17,7 +17,7 @@ from gguf.quants import dequantize
 # Byte offsets of the F16 fields of a block.
 F16_FIELDS = {
     "Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2],
-    "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
+    "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "Q2_K": [80, 82], "Q3_K": [108], "IQ4_NL": [0], "IQ4_XS": [0],
 }
 # +-0, subnormal (smallest, one in the middle, largest), smallest normal, 1, -1/3, largest, +-infinity, quiet and signalling NaN.
 F16_EDGES = [0x0000, 0x8000, 0x0001, 0x8155, 0x03FF, 0x0400, 0x3C00, 0xB555, 0x7BFF, 0x7C00, 0xFC00, 0x7E01, 0xFD01]
@@ -40,7 +40,7 @@ def block_bytes(name, rng):
             block[offset:offset + 2] = scale
         return bytes(block)
 
-    large = size > 100
+    large = size > 80
     blocks = []
     for codes in [bytes(size), b"\xff" * size, bytes(range(size % 256)) + bytes(size - size % 256)]:
         blocks.append(block(codes, [random_scale(rng) for _ in fields]))
@@ -52,6 +52,16 @@ def block_bytes(name, rng):
         scales = [random_scale(rng) for _ in fields]
         scales[i // 2 % len(fields)] = edge.to_bytes(2, "little")
         blocks.append(block(rng.bytes(size), scales))
+    if name.startswith("IQ4"):  # every code in every place of a byte
+        blocks.append(block(bytes(17 * (i % 16) for i in range(size)), [random_scale(rng) for _ in fields]))
+    return b"".join(blocks)
+
+
+def mxfp4_bytes(rng):
+    """Every exponent, with random codes and with every code."""
+    blocks = [bytes([exponent]) + rng.bytes(16) for exponent in range(256)]
+    for exponent in [0, 1, 2, 127, 254, 255]:
+        blocks.append(bytes([exponent]) + bytes(17 * i for i in range(16)))
     return b"".join(blocks)
 
 
@@ -67,9 +77,12 @@ def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     directory = pathlib.Path(sys.argv[1])
-    for name in ["F32", "F16", "BF16", *F16_FIELDS]:
+    for name in ["F32", "F16", "BF16", *F16_FIELDS, "MXFP4"]:
         rng = np.random.default_rng(sum(name.encode()))
-        raw = block_bytes(name, rng) if name in F16_FIELDS else plain_bytes(name, rng)
+        if name == "MXFP4":
+            raw = mxfp4_bytes(rng)
+        else:
+            raw = block_bytes(name, rng) if name in F16_FIELDS else plain_bytes(name, rng)
         with np.errstate(all="ignore"):
             values = dequantize(np.frombuffer(raw, dtype=np.uint8), GGMLQuantizationType[name])
         (directory / f"{name}.bin").write_bytes(raw + values.astype("<f4").tobytes())

@@ -8,6 +8,11 @@
 #include <hwy/highway.h>
 
 #include "quant/floats-inl.h"
+#include "quant/iq4_nl-inl.h"
+#include "quant/iq4_xs-inl.h"
+#include "quant/mxfp4-inl.h"
+#include "quant/q2_k-inl.h"
+#include "quant/q3_k-inl.h"
 #include "quant/q4_0-inl.h"
 #include "quant/q4_1-inl.h"
 #include "quant/q4_k-inl.h"
@@ -51,12 +56,22 @@ DecodeRow select_decoder(DType dtype) {
       return decode_blocks<Q5_0>;
     case DType::kQ5_1:
       return decode_blocks<Q5_1>;
+    case DType::kQ2_K:
+      return decode_blocks<Q2_K>;
+    case DType::kQ3_K:
+      return decode_blocks<Q3_K>;
     case DType::kQ4_K:
       return decode_blocks<Q4_K>;
     case DType::kQ5_K:
       return decode_blocks<Q5_K>;
     case DType::kQ6_K:
       return decode_blocks<Q6_K>;
+    case DType::kIQ4_NL:
+      return decode_blocks<IQ4_NL>;
+    case DType::kIQ4_XS:
+      return decode_blocks<IQ4_XS>;
+    case DType::kMXFP4:
+      return decode_blocks<MXFP4>;
     default:
       return nullptr;
   }

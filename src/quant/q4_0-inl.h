@@ -21,9 +21,9 @@ struct Q4_0 {
 
   static void decode(const Q4_0& block, float* HWY_RESTRICT out) {
     const FloatVector d = hn::Set(Floats(), load_scale(block.d));
-    const IntVector eight = hn::Set(Ints(), 8);
-    for (int i = 0; i < 16; i += lanes()) {
-      const IntVector q = load_codes(block.q + i);
+    const CodeVector eight = hn::Set(Codes(), 8);
+    for (int i = 0; i < 16; i += kStep) {
+      const CodeVector q = load_codes(block.q + i);
       store_scaled(d, hn::Sub(low_half(q), eight), out + i);
       store_scaled(d, hn::Sub(high_half(q), eight), out + i + 16);
     }

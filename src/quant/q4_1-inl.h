@@ -23,8 +23,8 @@ struct Q4_1 {
   static void decode(const Q4_1& block, float* HWY_RESTRICT out) {
     const FloatVector d = hn::Set(Floats(), load_scale(block.d));
     const FloatVector m = hn::Set(Floats(), load_scale(block.m));
-    for (int i = 0; i < 16; i += lanes()) {
-      const IntVector q = load_codes(block.q + i);
+    for (int i = 0; i < 16; i += kStep) {
+      const CodeVector q = load_codes(block.q + i);
       store_scaled(d, low_half(q), m, out + i);
       store_scaled(d, high_half(q), m, out + i + 16);
     }

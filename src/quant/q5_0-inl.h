@@ -15,10 +15,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace patina::HWY_NAMESPACE {
 
-// The fifth bits of values first + i .. of Q5_0 and Q5_1, in place at bit 4; i < 16 and first is 0 or 16.
-inline IntVector fifth_bits(uint32_t word, int first, int i) {
-  const uint32_t aligned = first == 0 ? word << 4 : word >> 12;
-  return hn::And(hn::Shr(hn::Set(Ints(), static_cast<int32_t>(aligned)), hn::Iota(Ints(), i)), hn::Set(Ints(), 16));
+// The fifth bits of values first, first + 1 .. of Q5_0 and Q5_1, in place at bit 4. At least 8 bytes can be read from
+// `bits` + 2: the codes follow.
+inline CodeVector fifth_bits(const uint8_t* bits, int first) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(Codes(), static_cast<uint8_t>((bits[first / 8] >> first % 8 & 1) << 4));
+#else
+  return hn::IfThenElseZero(hn::LoadMaskBits(Codes(), bits + first / 8), hn::Set(Codes(), 16));
+#endif
 }
 
 struct Q5_0 {
@@ -29,12 +33,11 @@ struct Q5_0 {
 
   static void decode(const Q5_0& block, float* HWY_RESTRICT out) {
     const FloatVector d = hn::Set(Floats(), load_scale(block.d));
-    const IntVector sixteen = hn::Set(Ints(), 16);
-    const uint32_t high = load_u32(block.high);
-    for (int i = 0; i < 16; i += lanes()) {
-      const IntVector low = load_codes(block.low + i);
-      store_scaled(d, hn::Sub(hn::Or(low_half(low), fifth_bits(high, 0, i)), sixteen), out + i);
-      store_scaled(d, hn::Sub(hn::Or(high_half(low), fifth_bits(high, 16, i)), sixteen), out + i + 16);
+    const CodeVector sixteen = hn::Set(Codes(), 16);
+    for (int i = 0; i < 16; i += kStep) {
+      const CodeVector low = load_codes(block.low + i);
+      store_scaled(d, hn::Sub(hn::Or(low_half(low), fifth_bits(block.high, i)), sixteen), out + i);
+      store_scaled(d, hn::Sub(hn::Or(high_half(low), fifth_bits(block.high, i + 16)), sixteen), out + i + 16);
     }
   }
 };

@@ -24,11 +24,10 @@ struct Q5_1 {
   static void decode(const Q5_1& block, float* HWY_RESTRICT out) {
     const FloatVector d = hn::Set(Floats(), load_scale(block.d));
     const FloatVector m = hn::Set(Floats(), load_scale(block.m));
-    const uint32_t high = load_u32(block.high);
-    for (int i = 0; i < 16; i += lanes()) {
-      const IntVector low = load_codes(block.low + i);
-      store_scaled(d, hn::Or(low_half(low), fifth_bits(high, 0, i)), m, out + i);
-      store_scaled(d, hn::Or(high_half(low), fifth_bits(high, 16, i)), m, out + i + 16);
+    for (int i = 0; i < 16; i += kStep) {
+      const CodeVector low = load_codes(block.low + i);
+      store_scaled(d, hn::Or(low_half(low), fifth_bits(block.high, i)), m, out + i);
+      store_scaled(d, hn::Or(high_half(low), fifth_bits(block.high, i + 16)), m, out + i + 16);
     }
   }
 };

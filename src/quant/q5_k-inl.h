@@ -23,19 +23,18 @@ struct Q5_K {
 
   static void decode(const Q5_K& block, float* HWY_RESTRICT out) {
     const KScales k(block.scales, load_scale(block.d), load_scale(block.dmin));
-    const IntVector sixteen = hn::Set(Ints(), 16);
-    for (int i = 0; i < 32; i += lanes()) {
-      IntVector high = load_codes(block.high + i);
+    const CodeVector sixteen = hn::Set(Codes(), 16);
+    for (int i = 0; i < 32; i += kStep) {
+      CodeVector high = load_codes(block.high + i);
       for (int pair = 0; pair < 4; ++pair) {
-        const FloatVector s0 = hn::Set(Floats(), k.scale[2 * pair]), m0 = hn::Set(Floats(), k.minus_minimum[2 * pair]);
-        const FloatVector s1 = hn::Set(Floats(), k.scale[2 * pair + 1]),
-                          m1 = hn::Set(Floats(), k.minus_minimum[2 * pair + 1]);
-        const IntVector low = load_codes(block.low + 32 * pair + i);
-        const IntVector q0 = hn::Or(low_half(low), hn::And(hn::ShiftLeft<4>(high), sixteen));
-        const IntVector q1 = hn::Or(high_half(low), hn::And(hn::ShiftLeft<3>(high), sixteen));
+        const FloatVector s0 = k.scale(2 * pair), m0 = k.minus_minimum(2 * pair);
+        const FloatVector s1 = k.scale(2 * pair + 1), m1 = k.minus_minimum(2 * pair + 1);
+        const CodeVector low = load_codes(block.low + 32 * pair + i);
+        const CodeVector q0 = hn::Or(low_half(low), hn::And(shift_up<4>(high), sixteen));
+        const CodeVector q1 = hn::Or(high_half(low), hn::And(shift_up<3>(high), sixteen));
         store_scaled(s0, q0, m0, out + 64 * pair + i);
         store_scaled(s1, q1, m1, out + 64 * pair + i + 32);
-        high = hn::ShiftRight<2>(high);
+        high = shift_down<2>(high);
       }
     }
   }

@@ -20,29 +20,27 @@ struct Q6_K {
   static constexpr int kValues = 256;
   uint8_t low[128];
   uint8_t high[64];
-  int8_t scales[16];
+  uint8_t scales[16];
   uint8_t d[2];
 
   static void decode(const Q6_K& block, float* HWY_RESTRICT out) {
-    const float d = load_scale(block.d);
-    float scale[16];
-    for (int i = 0; i < 16; ++i) scale[i] = d * static_cast<float>(block.scales[i]);
-    const IntVector tops = hn::Set(Ints(), 48), offset = hn::Set(Ints(), 32);
+    const GroupScales scale(load_scale(block.d), block.scales);
+    const CodeVector tops = hn::Set(Codes(), 48), offset = hn::Set(Codes(), 32);
     for (int half = 0; half < 2; ++half) {
-      for (int i = 0; i < 32; i += lanes()) {
-        const IntVector a = load_codes(block.low + 64 * half + i);
-        const IntVector b = load_codes(block.low + 64 * half + 32 + i);
-        const IntVector high = load_codes(block.high + 32 * half + i);
-        const IntVector q0 = hn::Or(low_half(a), hn::And(hn::ShiftLeft<4>(high), tops));
-        const IntVector q1 = hn::Or(low_half(b), hn::And(hn::ShiftLeft<2>(high), tops));
-        const IntVector q2 = hn::Or(high_half(a), hn::And(high, tops));
-        const IntVector q3 = hn::Or(high_half(b), hn::And(hn::ShiftRight<2>(high), tops));
-        const float* s = scale + 8 * half + i / 16;
+      for (int i = 0; i < 32; i += kStep) {
+        const CodeVector a = load_codes(block.low + 64 * half + i);
+        const CodeVector b = load_codes(block.low + 64 * half + 32 + i);
+        const CodeVector high = load_codes(block.high + 32 * half + i);
+        const CodeVector q0 = hn::Or(low_half(a), hn::And(shift_up<4>(high), tops));
+        const CodeVector q1 = hn::Or(low_half(b), hn::And(shift_up<2>(high), tops));
+        const CodeVector q2 = hn::Or(high_half(a), hn::And(high, tops));
+        const CodeVector q3 = hn::Or(high_half(b), hn::And(shift_down<2>(high), tops));
+        const int group = 8 * half + i / 16;
         float* o = out + 128 * half + i;
-        store_scaled(hn::Set(Floats(), s[0]), hn::Sub(q0, offset), o);
-        store_scaled(hn::Set(Floats(), s[2]), hn::Sub(q1, offset), o + 32);
-        store_scaled(hn::Set(Floats(), s[4]), hn::Sub(q2, offset), o + 64);
-        store_scaled(hn::Set(Floats(), s[6]), hn::Sub(q3, offset), o + 96);
+        store_scaled(scale[group], hn::Sub(q0, offset), o);
+        store_scaled(scale[group + 2], hn::Sub(q1, offset), o + 32);
+        store_scaled(scale[group + 4], hn::Sub(q2, offset), o + 64);
+        store_scaled(scale[group + 6], hn::Sub(q3, offset), o + 96);
       }
     }
   }

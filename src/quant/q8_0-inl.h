@@ -20,7 +20,7 @@ struct Q8_0 {
 
   static void decode(const Q8_0& block, float* HWY_RESTRICT out) {
     const FloatVector d = hn::Set(Floats(), load_scale(block.d));
-    for (int i = 0; i < 32; i += lanes()) store_scaled(d, load_codes(block.q + i), out + i);
+    for (int i = 0; i < 32; i += kStep) store_scaled(d, load_codes(block.q + i), out + i);
   }
 };
 

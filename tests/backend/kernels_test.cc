@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "support/cases.h"
+#include "support/random_weight.h"
 
 namespace patina {
 namespace {
@@ -58,8 +59,8 @@ TEST(Kernels, Rope) {
 
 TEST(Kernels, Embedding) {
   for (const int64_t tokens : kOddSizes) EXPECT_TRUE(check_kernel(embedding_case(DType::kBF16, tokens, 31, 17)));
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kQ4_1, DType::kQ4_K, DType::kQ6_K})
-    EXPECT_TRUE(check_kernel(embedding_case(dtype, 7, 31, 512)));
+  for (const DType dtype : {DType::kF32, DType::kF16}) EXPECT_TRUE(check_kernel(embedding_case(dtype, 7, 31, 512)));
+  for (const DType dtype : block_types()) EXPECT_TRUE(check_kernel(embedding_case(dtype, 7, 31, 512)));
   EXPECT_TRUE(check_kernel(embedding_case(DType::kF32, 0, 31, 17)));
 }
 
@@ -83,8 +84,9 @@ TEST(Kernels, FrozenLinear) {
       EXPECT_TRUE(check_kernel(frozen_linear_case(direction, {.m = 0, .n = 17, .k = 7}, layout)));
       // Several passes of the contraction and several chunks of columns.
       EXPECT_TRUE(check_kernel(frozen_linear_case(direction, {.m = 17, .n = 701, .k = 1025, .acc = true}, layout)));
-      for (const DType dtype : {DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
-                                DType::kQ4_K, DType::kQ5_K, DType::kQ6_K})
+      std::vector<DType> types = block_types();
+      types.push_back(DType::kF16);
+      for (const DType dtype : types)
         EXPECT_TRUE(check_kernel(
             frozen_linear_case(direction, {.m = 17, .n = 257, .k = 768, .dtype = dtype, .row_map = true}, layout)));
     }
@@ -102,6 +104,9 @@ TEST(Kernels, FrozenLinearFewRows) {
             {.m = m, .n = 257, .k = 1536, .dtype = DType::kQ4_K, .row_map = true, .acc = acc, .few_rows = true},
             layout)));
       }
+  for (const DType dtype : block_types())
+    EXPECT_TRUE(check_kernel(frozen_linear_case(
+        Direction::kForward, {.m = 3, .n = 37, .k = 768, .dtype = dtype, .few_rows = true}, Layout::kStrided)));
 }
 
 TEST(Kernels, Copies) {
@@ -163,7 +168,7 @@ TEST(Kernels, HeadLoss) {
     EXPECT_TRUE(check_kernel(head_loss_case(DType::kF32, 17, 7, size)));
   }
   EXPECT_TRUE(check_kernel(head_loss_case(DType::kF32, 17, 32, 1100)));  // several panels
-  EXPECT_TRUE(check_kernel(head_loss_case(DType::kQ6_K, 7, 256, 1100)));
+  for (const DType dtype : block_types()) EXPECT_TRUE(check_kernel(head_loss_case(dtype, 7, 256, 1100)));
   EXPECT_TRUE(check_kernel(head_loss_case(DType::kF32, 17, 32, 1100, false)));
   EXPECT_TRUE(check_kernel(head_loss_case(DType::kF32, 0, 17, 255)));
 }

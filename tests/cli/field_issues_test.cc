@@ -39,8 +39,8 @@ TEST(FieldIssues, FieldIssue03_EveryDefaultWorks) {
 }
 
 TEST(FieldIssues, FieldIssue04_WhatIsNotSupportedIsRefusedBeforeAnyStep) {
-  for (const auto& [options, named] :
-       {std::pair{TinyModel{.architecture = "gizmo"}, "gizmo"}, std::pair{TinyModel{.dtype = DType::kQ2_K}, "Q2_K"}}) {
+  for (const auto& [options, named] : {std::pair{TinyModel{.architecture = "gizmo"}, "gizmo"},
+                                       std::pair{TinyModel{.dtype = DType::kI32}, "type I32"}}) {
     const Workplace place(options);
     const Outcome run = place.train("out", {"--jsonl"});
     EXPECT_EQ(run.status, 1);

@@ -180,7 +180,8 @@ TEST_P(ModelGradients, KernelsMeetDoublePrecision) {
 
 INSTANTIATE_TEST_SUITE_P(Types, ModelGradients,
                          ::testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_1,
-                                           DType::kQ4_K),
+                                           DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kIQ4_NL, DType::kIQ4_XS,
+                                           DType::kMXFP4),
                          [](const auto& tested) { return std::string(name(tested.param)); });
 
 // Grouped heads, several sequences, every linear layer: the same bits by every formulation, and double precision's

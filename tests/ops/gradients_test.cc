@@ -6,6 +6,7 @@
 #include "ops/view.h"
 #include "support/cases.h"
 #include "support/concat.h"
+#include "support/random_weight.h"
 
 namespace patina {
 namespace {
@@ -123,6 +124,14 @@ TEST(Adjoint, FrozenLinear) {
         EXPECT_TRUE(check_adjoint(
             frozen_linear_case(Direction::kForward, {.m = 17, .n = size, .k = 256, .dtype = dtype}, layout)));
       }
+}
+
+TEST(Adjoint, FrozenLinearOfEveryType) {
+  std::vector<DType> types = block_types();
+  types.insert(types.end(), {DType::kF32, DType::kF16, DType::kBF16});
+  for (const DType dtype : types)
+    EXPECT_TRUE(check_adjoint(frozen_linear_case(
+        Direction::kForward, {.m = 17, .n = 37, .k = 768, .dtype = dtype, .row_map = true}, Layout::kStrided)));
 }
 
 TEST(Adjoint, RopeAndGatherRows) {

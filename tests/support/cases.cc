@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/scalar_math.h"
 #include "ops/cache_append.h"
 #include "ops/copy.h"
 #include "ops/elementwise.h"
@@ -150,9 +151,10 @@ OpCase rope_case(int64_t rows, int64_t heads, int64_t width, int64_t rotated, bo
             const ValueId x = operand(b, extent, heads * width, layout);
             const ValueId positions = b.ints({extent}, random_indices(b, rows, kPositions));
             const ValueId table = b.constant({kPositions, rotated}, [&](int64_t i) {
-              const double angle =
-                  0.1 * static_cast<double>(1 + i / rotated) * static_cast<double>(1 + i % (rotated / 2));
-              return i % rotated < rotated / 2 ? std::cos(angle) : std::sin(angle);
+              double sine, cosine;
+              exact_sincos(0.1 * static_cast<double>(1 + i / rotated) * static_cast<double>(1 + i % (rotated / 2)),
+                           &sine, &cosine);
+              return i % rotated < rotated / 2 ? cosine : sine;
             });
             return append(b, std::make_shared<Rope>(width, inverse), {x, positions, table}, {{extent, heads * width}});
           }};

@@ -18,8 +18,9 @@ struct Scales {
   std::vector<size_t> offsets;
 };
 const Scales kScales[] = {
-    {DType::kQ8_0, -6, {0}},    {DType::kQ4_0, -2, {0}},    {DType::kQ4_1, -3, {0, 2}}, {DType::kQ5_0, -3, {0}},
-    {DType::kQ5_1, -4, {0, 2}}, {DType::kQ4_K, -8, {0, 2}}, {DType::kQ5_K, -9, {0, 2}}, {DType::kQ6_K, -10, {208}},
+    {DType::kQ8_0, -6, {0}},    {DType::kQ4_0, -2, {0}},      {DType::kQ4_1, -3, {0, 2}}, {DType::kQ5_0, -3, {0}},
+    {DType::kQ5_1, -4, {0, 2}}, {DType::kQ2_K, -4, {80, 82}}, {DType::kQ3_K, -5, {108}},  {DType::kQ4_K, -8, {0, 2}},
+    {DType::kQ5_K, -9, {0, 2}}, {DType::kQ6_K, -10, {208}},   {DType::kIQ4_NL, -6, {0}},  {DType::kIQ4_XS, -10, {0}},
 };
 
 uint16_t f16(uint32_t sign, int exponent, uint32_t mantissa) {
@@ -27,6 +28,13 @@ uint16_t f16(uint32_t sign, int exponent, uint32_t mantissa) {
 }
 
 }  // namespace
+
+std::vector<DType> block_types() {
+  std::vector<DType> types;
+  for (const DTypeInfo& row : all_dtypes())
+    if (row.block_values > 1) types.push_back(row.dtype);
+  return types;
+}
 
 std::vector<std::byte> random_weight(DType dtype, int64_t rows, int64_t columns, uint64_t seed) {
   const RandomStream random(seed, RandomUse::kTest, 1);
@@ -44,6 +52,10 @@ std::vector<std::byte> random_weight(DType dtype, int64_t rows, int64_t columns,
     return bytes;
   }
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(random.bits(i)[0]);
+  if (dtype == DType::kMXFP4) {  // an exponent in place of a scale: 2^-4 to 2^-1, times codes up to 12
+    for (size_t at = 0; at < bytes.size(); at += step) put(at, static_cast<uint8_t>(124 + random.bits(at)[1] % 4));
+    return bytes;
+  }
   for (const Scales& scales : kScales) {
     if (scales.dtype != dtype) continue;
     for (size_t at = 0; at < bytes.size(); at += step)

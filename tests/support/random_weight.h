@@ -9,6 +9,9 @@
 
 namespace patina {
 
+// Every type that is stored in blocks.
+std::vector<DType> block_types();
+
 std::vector<std::byte> random_weight(DType dtype, int64_t rows, int64_t columns, uint64_t seed);
 
 }  // namespace patina

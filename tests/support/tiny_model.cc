@@ -67,8 +67,29 @@ std::vector<std::byte> random_values(DType dtype, int64_t count, float scale, st
         bytes.put(half_bits(scale / 63.0f));
         noise(12 + 128);
         break;
-      case DType::kQ2_K:
-        noise(84);
+      case DType::kQ2_K:  // 16 four-bit scales and minima, 256 two-bit codes, d, d of the minima
+        noise(16 + 64);
+        bytes.put(half_bits(scale / (15.0f * 1.5f)));
+        bytes.put(half_bits(scale / 15.0f));
+        break;
+      case DType::kQ3_K:  // 256 three-bit codes, 16 six-bit scales, d
+        noise(32 + 64 + 12);
+        bytes.put(half_bits(scale / (32.0f * 4.0f)));
+        break;
+      case DType::kIQ4_NL:  // d, 32 nibbles
+        bytes.put(half_bits(scale / 127.0f));
+        noise(16);
+        break;
+      case DType::kIQ4_XS:  // d, 8 six-bit scales, 256 nibbles
+        bytes.put(half_bits(scale / (8.0f * 127.0f)));
+        noise(2 + 4 + 128);
+        break;
+      case DType::kMXFP4:  // exponent of half the unit, 32 nibbles: up to 12 halves
+        bytes.put(static_cast<uint8_t>(128 + std::lround(std::log2(scale / 12.0f))));
+        noise(16);
+        break;
+      case DType::kI32:
+        noise(4);
         break;
       default:
         PATINA_CHECK(false, "no tiny model in type {}", name(dtype));

@@ -12,7 +12,8 @@
 namespace patina::testing {
 
 struct TinyModel {
-  DType dtype = DType::kF32;  // of the matrices: F32, F16, BF16, Q8_0, Q4_1, Q4_K; Q2_K, to be refused
+  // Of the matrices: F32, F16, BF16, Q8_0, Q4_1, Q2_K, Q3_K, Q4_K, IQ4_NL, IQ4_XS, MXFP4; I32, to be refused.
+  DType dtype = DType::kF32;
   int64_t layers = 2;
   int64_t width = 256;  // a multiple of 16; of 256 for K types
   int64_t feed_forward = 512;

@@ -11,7 +11,7 @@ namespace patina {
 
 const Backend& cpu_backend();
 
-// The instruction set that kernels use on this machine: "AVX-512", "AVX2", "portable".
+// The instruction set that kernels use on this machine: "AVX-512", "AVX2", "NEON", "portable".
 std::string_view cpu_isa();
 
 // Every instruction set this machine can run, best first; use_isa() makes kernels use one of them ("" = the best). For
