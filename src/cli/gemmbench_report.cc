@@ -23,12 +23,14 @@ constexpr const char* kInvalidNote =
     "! invalid: sgemm between the others differed by more than 3 % from sgemm alone, three times over\n";
 
 std::string row_text(const Measurement& m) {
-  const Parity parity = m.parity.value_or(Parity{});
+  const auto parity = [&](const char* format, double Parity::*figure) {
+    return m.parity ? fmt::format(fmt::runtime(format), (*m.parity).*figure) : "-";
+  };
   return fmt::format(
-      "{:<7}{:<10}{:<12}{:>11}{:>9}{:>8}{:>8} {:>11}{:>10}{:>10}{:>10}\n", m.type, name(m.kind), m.formulation,
+      "{:<7}{:<10}{:<12}{:>11}{:>9}{:>9}{:>9}{:>12}{:>10}{:>10}{:>9}\n", m.type, name(m.kind), m.formulation,
       shown("{:.3f}", m.ms), shown("{:.1f}", m.gflops()), shown("{:.1f} %", 100 * m.peak_share),
-      m.formulation == kSgemm ? "1     " : ratio_text(m.ratio(), m.invalid), shown("{:.8f}", parity.cosine),
-      shown("{:.1e}", parity.max_relative), shown("{:.1e}", parity.rms_relative),
+      m.formulation == kSgemm ? "1    " : ratio_text(m.ratio(), m.invalid), parity("{:.8f}", &Parity::cosine),
+      parity("{:.1e}", &Parity::max_relative), parity("{:.1e}", &Parity::rms_relative),
       shown("{:.1f}", static_cast<double>(m.bytes) / 1e6, m.measured()));
 }
 
@@ -136,7 +138,7 @@ std::string gemmbench_block(const GemmBenchResult& result, size_t first) {
   const Measurement& head = result.measurements[first];
   std::string text = head.k == 0 ? fmt::format("\n{}  T = {}\n", head.sites, head.t)
                                  : fmt::format("\n{}  K x N = {} x {}, T = {}\n", head.sites, head.k, head.n, head.t);
-  text += fmt::format("{:<7}{:<10}{:<12}{:>11}{:>9}{:>8}{:>8} {:>11}{:>10}{:>10}{:>10}\n", "type", "direction",
+  text += fmt::format("{:<7}{:<10}{:<12}{:>11}{:>9}{:>9}{:>8} {:>12}{:>10}{:>10}{:>9}\n", "type", "direction",
                       "formulation", "ms", "GFLOP/s", "peak", "ratio", "cosine", "max rel", "rms rel", "MB");
   bool invalid = false;
   std::set<std::string> notes;

@@ -67,7 +67,7 @@ Parity compare_with_exact(std::span<const double> got, std::span<const double> e
     const double error = std::abs(got[i] - exact[i]);
     errors += error * error;
     inner += got[i] * exact[i];
-    if (!(error <= largest_error)) largest_error = error;  // NaN stays
+    if (!(error <= largest_error) && !std::isnan(largest_error)) largest_error = error;  // NaN stays
     largest = std::max(largest, std::abs(exact[i]));
   }
   const double norm = squares(exact);

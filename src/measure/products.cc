@@ -192,7 +192,8 @@ std::vector<Measurement> measure_product(const MeasureContext& context, const Pr
 std::vector<LayerSum> layer_sums(std::span<const Measurement> measurements) {
   std::vector<LayerSum> sums;
   const auto is = [](const Measurement& m, int64_t t, std::string_view type) {
-    return m.t == t && m.type == type && m.formulation != kSgemm && m.kind != Kind::kCopy;
+    return m.t == t && m.type == type && m.formulation != kSgemm &&
+           (m.kind == Kind::kForward || m.kind == Kind::kBackward);
   };
   const auto add = [](double& total, double& yardstick, const Measurement& m) {
     total += m.count * m.ms;

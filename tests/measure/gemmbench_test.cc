@@ -46,6 +46,7 @@ TEST(GemmBench, MeasuresEveryFormulationAndItsCopies) {
       EXPECT_EQ(m.operations, 2.0 * 33 * 96 * 64);
       ASSERT_TRUE(m.parity.has_value());
       EXPECT_TRUE(m.parity->ok()) << m.parity->rms_relative << " > " << m.parity->bound;
+      EXPECT_GT(m.parity->rms_relative, 0x1p-26) << "F32 rounds";
       EXPECT_LT(m.parity->bound, 2e-5);
       EXPECT_GT(m.parity->cosine, 1 - 1e-10);
     }
@@ -179,6 +180,7 @@ TEST(GemmBench, AWholeLayerHasOneLineAFormulation) {
   // q, k, v, o, gate, up, down; forward and backward; two operations.
   EXPECT_EQ(fused.operations, 2.0 * 2 * 33 * (64 * 64 * 2 + 64 * 32 * 2 + 64 * 96 * 3));
   EXPECT_FALSE(find(result, Measurement::Kind::kLayer, "Q8_0", "mm").measured());
+  EXPECT_TRUE(result.sums.empty()) << "a layer is its own sum";
   EXPECT_TRUE(gemmbench_faults(result, 0).empty());
   options.shape = model_shape("ace-step-2b");
   EXPECT_THROW(run(options), Error);
