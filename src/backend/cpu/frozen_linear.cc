@@ -50,7 +50,7 @@ void matmul(const Op& op, std::span<const Tensor> in, std::span<const Tensor> ou
 
 // Of both ops.
 int64_t matrix_product_scratch(const Op&, std::span<const Tensor> in, std::span<const Tensor> out, int threads) {
-  return product_scratch_bytes(in[0].shape[0], out[0].shape[1], in[0].shape[1], threads);
+  return product_scratch_bytes(out[0].shape[1], in[0].shape[1], threads);
 }
 
 }  // namespace patina::cpu

@@ -72,8 +72,8 @@ struct Scratch {
         label_logits(take(memory, rows)),
         logits(take(memory, rows * std::min(kPanelRows, vocabulary))),
         decoded(take(memory, threads * width)),
-        product_bytes(std::max(product_scratch_bytes(rows, std::min(kPanelRows, vocabulary), width, threads),
-                               product_scratch_bytes(rows, width, std::min(kPanelRows, vocabulary), threads))),
+        product_bytes(std::max(product_scratch_bytes(std::min(kPanelRows, vocabulary), width, threads),
+                               product_scratch_bytes(width, std::min(kPanelRows, vocabulary), threads))),
         product(memory, static_cast<size_t>(product_bytes)) {}
 
   int64_t bytes(const std::byte* memory) const { return product.data() - memory + product_bytes; }

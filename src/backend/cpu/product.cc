@@ -1,6 +1,7 @@
 #include "backend/cpu/product.h"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 
 #include "backend/cpu/product_job.h"
@@ -11,48 +12,76 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "backend/cpu/product-inl.h"
+#include "backend/cpu/few_rows-inl.h"
+#include "backend/cpu/product_pack-inl.h"
+#include "backend/cpu/product_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace patina::cpu::HWY_NAMESPACE {
 
-void run_product(ProductJob& job, int worker) {
-  constexpr int64_t kPanelRows = kTileRows;
-  float* const packed_b = job.packed_b + job.packed_b_floats * worker;
-  float* const decoded = job.decoded + job.decoded_floats * worker;
-  int64_t round = 0;
-  for (int64_t m0 = 0; m0 < job.m; m0 += kBlockM) {
-    const int64_t rows = std::min(kBlockM, job.m - m0);
-    const int64_t panels = divide_up(rows, kPanelRows);
-    // Where the columns give too few tasks, rows are split too.
-    const int64_t groups = std::min(panels, job.chunks >= job.threads ? 1 : divide_up(2 * job.threads, job.chunks));
-    const int64_t group_panels = divide_up(panels, groups);
-    for (int64_t k0 = 0; k0 < job.k; k0 += job.pass_k, ++round) {
+// Asks for rows [begin, end) of a panel of A, into the second level: the first holds the panel in use.
+inline void prefetch_rows(const float* from, int64_t stride, int64_t begin, int64_t end, int64_t depth) {
+  for (int64_t r = begin; r < end; ++r)
+    for (int64_t k = 0; k < depth; k += 16) __builtin_prefetch(from + r * stride + k, 0, 2);
+}
+
+template <Panel kPanel>
+HWY_INLINE void run_panels(ProductJob& job, int worker) {
+  const ProductBuffers sizes(job.n, job.k);
+  float* const packed_b = job.buffers + sizes.total() * worker;
+  float* const packed_a = packed_b + sizes.packed_b;
+  float* const decoded = packed_a + sizes.packed_a;
+  const bool in_place = readable_in_place(job.a);
+
+  // Panels of even height, in whole row steps.
+  const int64_t panel_rows = round_up(divide_up(job.m, divide_up(job.m, kTileRows)), kRowStep);
+  const int64_t block_rows = kPanel == Panel::kRows ? panel_rows : kColumnPanels * panel_rows;
+  // Where the columns give too few tasks, rows are split too.
+  const int64_t panels = divide_up(job.m, panel_rows);
+  const int64_t groups = std::min(panels, job.chunks >= job.threads ? 1 : divide_up(2 * job.threads, job.chunks));
+
+  TaskQueue queue(job, worker, job.chunks * groups);
+  for (int64_t task; (task = queue.next()) >= 0;) {
+    const int64_t n0 = task / groups * job.chunk_n, columns = std::min(job.chunk_n, job.n - n0);
+    const int64_t group = task % groups, first_row = group * panels / groups * panel_rows;
+    const int64_t last_row = std::min(job.m, (group + 1) * panels / groups * panel_rows);
+    for (int64_t k0 = 0; k0 < job.k; k0 += job.pass_k) {
       const int64_t depth = std::min(job.pass_k, job.k - k0);
-      // Panels of A, dealt out in stretches.
-      const int64_t share = divide_up(panels, job.threads);
-      for (int64_t p = worker * share; p < std::min(panels, (worker + 1) * share); ++p)
-        pack_left(job.a, m0 + p * kPanelRows, std::min(kPanelRows, rows - p * kPanelRows), k0, depth,
-                  job.packed_a + p * kPanelRows * depth);
-      if (worker == 0) job.next[(round + 1) & 1].store(0, std::memory_order_relaxed);
-      if (job.threads > 1) job.barrier->wait();
-      const int64_t tasks = job.chunks * groups;
-      for (int64_t task; (task = job.next[round & 1].fetch_add(1, std::memory_order_relaxed)) < tasks;) {
-        const int64_t n0 = task / groups * job.chunk_n, columns = std::min(job.chunk_n, job.n - n0);
-        const int64_t p0 = task % groups * group_panels, p1 = std::min(panels, p0 + group_panels);
-        if (p0 >= p1) continue;
-        pack_right(job.b, job.decode, k0, depth, n0, columns, packed_b, decoded);
-        for (int64_t p = p0; p < p1; ++p) {
-          const int64_t row = p * kPanelRows, tile_rows = std::min(kPanelRows, rows - row);
-          float* const c = job.c + (m0 + row) * job.c_stride + n0;
-          for (int64_t j = 0; j < columns; j += kTileColumns)
-            tile(depth, job.packed_a + row * depth, packed_b + j * depth, c + j, job.c_stride, tile_rows,
-                 std::min(kTileColumns, columns - j), job.accumulate || k0 > 0);
+      const bool load = job.accumulate || k0 > 0;
+      pack_right(job.b, job.decode, k0, depth, n0, columns, packed_b, decoded);
+      // One panel of A at `a` against the chunk of B, while the next rows of A, `next_rows` of them, come nearer.
+      const auto multiply = [&](const float* a, int64_t a_stride, int64_t row, int64_t rows,
+                                int64_t next_rows) HWY_ATTR {
+        float* const c = job.c + row * job.c_stride + n0;
+        for (int64_t j = 0; j < columns; j += kTileColumns) {
+          const int64_t end = std::min(j + kTileColumns, columns);
+          prefetch_rows(a + rows * a_stride, a_stride, j * next_rows / columns, end * next_rows / columns, depth);
+          tile<kPanel>(depth, a, a_stride, packed_b + j * depth, c + j, job.c_stride, rows, end - j, load);
+        }
+      };
+      for (int64_t row = first_row; row < last_row; row += block_rows) {
+        const int64_t rows = std::min(block_rows, last_row - row);
+        if constexpr (kPanel == Panel::kColumns) {
+          pack_columns(job.a, row, rows, panel_rows, k0, depth, packed_a);
+          for (int64_t r = 0; r < rows; r += panel_rows)
+            multiply(packed_a + r / panel_rows * kColumnPanel, 0, row + r, std::min(panel_rows, rows - r), 0);
+        } else if (in_place && rows % kRowStep == 0) {
+          multiply(job.a.data + row * job.a.row_stride + k0, job.a.row_stride, row, rows,
+                   std::min(block_rows, last_row - row - rows));
+        } else {
+          pack_rows(job.a, row, rows, k0, depth, packed_a);
+          multiply(packed_a, kPanelStride, row, rows, 0);
         }
       }
-      if (job.threads > 1) job.barrier->wait();
     }
   }
+}
+
+void run_product(ProductJob& job, int worker) {
+  if (panel_of(job.a) == Panel::kRows)
+    run_panels<Panel::kRows>(job, worker);
+  else
+    run_panels<Panel::kColumns>(job, worker);
 }
 
 int64_t tile_columns() { return kTileColumns; }
@@ -88,9 +117,9 @@ RightOperand RightOperand::frozen(const Tensor& weight, bool transposed, int64_t
   return operand;
 }
 
-int64_t product_scratch_bytes(int64_t m, int64_t n, int64_t k, int threads) {
-  const int64_t floats = packed_a_floats(m, k) + threads * (packed_b_floats(n, k) + decoded_floats(n, k));
-  return floats * static_cast<int64_t>(sizeof(float));
+int64_t product_scratch_bytes(int64_t n, int64_t k, int threads) {
+  return threads * (static_cast<int64_t>(sizeof(TaskCounter)) +
+                    ProductBuffers(n, k).total() * static_cast<int64_t>(sizeof(float)));
 }
 
 void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightOperand& b, float* c, int64_t c_stride,
@@ -102,8 +131,8 @@ void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightO
     return;
   }
   const int threads = m * n * k < 32 * 32 * 32 ? 1 : pool.size();
-  PATINA_CHECK(static_cast<int64_t>(scratch.size()) >= product_scratch_bytes(m, n, k, threads),
-               "scratch {} for {}x{}x{}", scratch.size(), m, n, k);
+  PATINA_CHECK(static_cast<int64_t>(scratch.size()) >= product_scratch_bytes(n, k, threads), "scratch {} for {}x{}x{}",
+               scratch.size(), m, n, k);
   ProductJob job{};
   job.m = m;
   job.n = n;
@@ -122,11 +151,12 @@ void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightO
   // Chunks of columns so that the busiest worker has least: among the counts near the smallest.
   const int64_t align =
       std::lcm(HWY_DYNAMIC_DISPATCH(tile_columns)(), b.weight != nullptr && !b.transposed ? block : 1);
-  const int64_t fewest = divide_up(n, std::max(kChunkN, align));
+  const int64_t widest = std::max(kChunkN / align, int64_t{1}) * align;
+  const int64_t fewest = divide_up(n, widest);
   int64_t best_load = INT64_MAX;
   for (int64_t chunks = fewest; chunks <= fewest + 2 * threads; ++chunks) {
     const int64_t width = round_up(divide_up(n, chunks), align);
-    if (width > std::max(kChunkN, align)) continue;
+    if (width > widest) continue;
     const int64_t count = divide_up(n, width), load = divide_up(count, threads) * width;
     if (load < best_load) {
       best_load = load;
@@ -136,18 +166,9 @@ void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightO
   }
 
   if (b.weight != nullptr) job.decode = decode_row(b.weight->dtype);
-  float* memory = reinterpret_cast<float*>(scratch.data());
-  job.packed_a = memory;
-  memory += packed_a_floats(m, k);
-  job.packed_b_floats = packed_b_floats(n, k);
-  job.packed_b = memory;
-  memory += job.packed_b_floats * threads;
-  job.decoded = memory;
-  job.decoded_floats = decoded_floats(n, k);
-  Barrier barrier(threads);
-  std::atomic<int64_t> next[2] = {0, 0};
-  job.barrier = &barrier;
-  job.next = next;
+  job.counters = reinterpret_cast<TaskCounter*>(scratch.data());
+  std::uninitialized_default_construct_n(job.counters, threads);
+  job.buffers = reinterpret_cast<float*>(job.counters + threads);
   const auto run = HWY_DYNAMIC_DISPATCH(run_product);
   if (threads == 1)
     run(job, 0);

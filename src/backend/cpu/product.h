@@ -39,8 +39,8 @@ struct RightOperand {
 void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightOperand& b, float* c, int64_t c_stride,
              bool accumulate, ThreadPool& pool, std::span<std::byte> scratch);
 
-// Scratch of product() for at most these sizes: packed panels only.
-int64_t product_scratch_bytes(int64_t m, int64_t n, int64_t k, int threads);
+// Scratch of product() for B [k,n] of at most these sizes and any A: packed panels only, under 1 MiB a thread.
+int64_t product_scratch_bytes(int64_t n, int64_t k, int threads);
 
 // y [M,N] = acc + x [M,K] . W^T for M < 8, bound by reading W once: each row of W is decoded once and met by every row
 // of x. Sums run in 16 fixed partial sums, combined in a fixed tree. x has dense columns; acc is optional and may be y.

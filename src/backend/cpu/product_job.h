@@ -1,4 +1,4 @@
-// One blocked product in progress: blocking, buffers and the synchronisation that its workers share.
+// One blocked product in progress: blocking, buffers and the task counter that its workers share.
 #pragma once
 
 #include <algorithm>
@@ -11,19 +11,28 @@
 
 namespace patina::cpu {
 
-// Blocking. A pass covers kPassK of the contraction: one panel of A (rows x kPassK) stays in the first-level cache
-// while the chunk of B that a worker packed (kPassK x kChunkN) streams past it from the second level; all of A's panels
-// of a pass are shared and come from the last level. Values chosen by measurement, see docs/kernels.md.
-inline constexpr int64_t kPassK = 512;
-inline constexpr int64_t kChunkN = 320;
-inline constexpr int64_t kBlockM = 2048;
-inline constexpr int64_t kPad = 64;  // panel sizes are rounded for the widest kernel of any instruction set
+// Blocking. A worker packs kPassK x kChunkN of B, which stays in its second-level cache, and meets it with all rows of
+// A, one panel at a time copied into the first level. Values chosen by measurement, see docs/kernels.md.
+inline constexpr int64_t kPassK = 512;  // a multiple of every block of stored values
+inline constexpr int64_t kChunkN = 256;
+
+// Of any instruction set: what buffers are sized for.
+inline constexpr int64_t kMaxTileRows = 12, kMaxTileColumns = 32;
+
+inline constexpr int64_t kPanelStride = kPassK + 16;  // 33 cache lines: rows do not fall into one set
+inline constexpr int64_t kColumnRows = 96;            // rows of A that are packed together as columns
+
+inline constexpr int64_t kRowsAhead = 8;  // of what is packed in short stretches: asked for that many rows before
 
 // Rows of W that few_row_product meets together: their sums are independent, which hides the latency of a multiply-add.
 inline constexpr int64_t kRowsTogether = 4;
 
 inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 inline int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
+
+struct alignas(64) TaskCounter {
+  std::atomic<int64_t> taken{0};
+};
 
 struct ProductJob {
   int64_t m, n, k;
@@ -36,24 +45,40 @@ struct ProductJob {
 
   int64_t pass_k;           // contraction per pass
   int64_t chunk_n, chunks;  // columns per task
-  float* packed_a;          // shared: one pass of a block of rows
-  float* packed_b;          // one chunk per worker
-  int64_t packed_b_floats;
-  float* decoded;  // row buffers per worker
-  int64_t decoded_floats;
-  int threads;
-  Barrier* barrier;
-  std::atomic<int64_t>* next;  // two task counters, used in turn
+  float* buffers;           // per worker: a chunk of B, panels of A, decoded rows
+  int64_t threads;
+  TaskCounter* counters;  // one a worker
 };
 
-inline int64_t packed_a_floats(int64_t m, int64_t k) {
-  return round_up(std::min(m, kBlockM) + kPad, kPad) * round_up(std::min(k, kPassK + 256), kPad);
-}
-inline int64_t packed_b_floats(int64_t n, int64_t k) {
-  return round_up(std::min(n, kChunkN) + kPad + 256, kPad) * round_up(std::min(k, kPassK + 256), kPad);
-}
-inline int64_t decoded_floats(int64_t n, int64_t k) {
-  return std::max(4 * round_up(std::min(k, kPassK + 256), kPad), round_up(std::min(n, kChunkN) + kPad + 256, kPad));
-}
+// The tasks of a product as one worker takes them: first its own share, the same columns in every product as wide, so
+// that they are likely still in its caches; then what others have left.
+class TaskQueue {
+ public:
+  TaskQueue(const ProductJob& job, int worker, int64_t tasks)
+      : counters_(job.counters), threads_(job.threads), tasks_(tasks), owner_(worker) {}
+  // The next task, or -1.
+  int64_t next() {
+    for (; visited_ < threads_; ++visited_, owner_ = owner_ + 1 == threads_ ? 0 : owner_ + 1) {
+      const int64_t task = owner_ * tasks_ / threads_ + counters_[owner_].taken.fetch_add(1, std::memory_order_relaxed);
+      if (task < (owner_ + 1) * tasks_ / threads_) return task;
+    }
+    return -1;
+  }
+
+ private:
+  TaskCounter* counters_;
+  int64_t threads_, tasks_, owner_, visited_ = 0;
+};
+
+// Buffers of one worker, in floats.
+struct ProductBuffers {
+  ProductBuffers(int64_t n, int64_t k)
+      : packed_b(round_up(std::min(n, kChunkN), kMaxTileColumns) * std::min(k, kPassK)),
+        packed_a(std::max(kMaxTileRows * kPanelStride, kColumnRows * kPassK)),
+        decoded(std::max(4 * kPassK, kChunkN)) {}
+  int64_t total() const { return packed_b + packed_a + decoded; }
+
+  int64_t packed_b, packed_a, decoded;
+};
 
 }  // namespace patina::cpu
