@@ -6,17 +6,18 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "cli/memory.h"
-#include "ops/frozen_linear.h"
 
 namespace patina {
 
 namespace {
 
-int64_t count_fused_backward(const Graph& graph) {
-  return std::count_if(graph.nodes().begin(), graph.nodes().end(), [](const Node& node) {
-    const auto* product = dynamic_cast<const FrozenLinear*>(node.op.get());
-    return product != nullptr && product->direction == FrozenLinear::Direction::kBackward;
-  });
+Json bwd_fields(const TrainRun& run) {
+  const FormulationCounts& counts = run.plan.formulations;
+  Json fields = {{"requested", run.flags.bwd}, {"inherited", run.flags.bwd_inherited}};
+  for (const FormulationName& row : kFormulations) fields[row.name] = counts[row.formulation];
+  fields["stridedGradients"] = counts.strided_gradients;
+  fields["quantisedWeights"] = counts.quantised_weights;
+  return fields;
 }
 
 std::vector<std::string> site_names(const std::vector<Site>& sites) {
@@ -61,18 +62,17 @@ Json start_event(const TrainRun& run) {
     event["steps"] = options.steps;
   else
     event["epochs"] = options.epochs;
-  event.update(
-      {{"batchTokens", options.batch_tokens},
-       {"microTokens", run.plan.micro_tokens},
-       {"context", flags.context},
-       {"lossOn", flags.loss_on},
-       {"chatTemplate", flags.chat_template},
-       {"recompute", false},
-       {"seed", options.seed},
-       {"threads", flags.threads},
-       {"isa", cpu_isa()},
-       {"bwd", {{"requested", "fused"}, {"fused", count_fused_backward(run.graph)}, {"mm", 0}, {"outprod", 0}}},
-       {"out", flags.out}});
+  event.update({{"batchTokens", options.batch_tokens},
+                {"microTokens", run.plan.micro_tokens},
+                {"context", flags.context},
+                {"lossOn", flags.loss_on},
+                {"chatTemplate", flags.chat_template},
+                {"recompute", false},
+                {"seed", options.seed},
+                {"threads", flags.threads},
+                {"isa", cpu_isa()},
+                {"bwd", bwd_fields(run)},
+                {"out", flags.out}});
   return event;
 }
 
@@ -186,6 +186,12 @@ std::string describe(const TrainRun& run) {
       bytes_text(run.planned_bytes()), bytes_text(plan.weights_bytes), bytes_text(plan.trainable_bytes),
       bytes_text(plan.moments_bytes), bytes_text(plan.saved_bytes), bytes_text(plan.arena_bytes - plan.saved_bytes),
       bytes_text(run.process_bytes));
+  std::string ways;
+  for (const FormulationName& row : kFormulations)
+    if (const int64_t nodes = plan.formulations[row.formulation]; nodes > 0)
+      ways += fmt::format("{}{} by {}", ways.empty() ? "" : ", ", grouped(nodes), row.name);
+  text +=
+      fmt::format("backward  {}\n", ways.empty() ? "through no frozen product" : "through frozen products: " + ways);
   text += fmt::format("machine   {}, {}, {} of memory\n", counted(run.flags.threads, "thread"), cpu_isa(),
                       bytes_text(machine_bytes()));
   return text;

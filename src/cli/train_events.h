@@ -13,12 +13,13 @@ namespace patina {
 // The command line of train-lm.
 struct TrainFlags {
   std::string model, data, out, adapter_type = "lora", sites = "all", micro_tokens = "auto", schedule = "cosine",
-                                loss_on = "assistant", chat_template;
+                                loss_on = "assistant", chat_template, bwd{name(Formulation::kFused)};
   int64_t rank = 16, layers = 0, context = kDefaultContextTokens, show_mask = 0;
   float alpha = 32.0f;
   TrainOptions options;
   int threads = 0;
   bool jsonl = false, overwrite = false;
+  bool bwd_inherited = false;  // from the environment
 };
 
 // A run that is about to start.
@@ -29,7 +30,6 @@ struct TrainRun {
   const std::vector<Site>& sites;  // adapted
   int64_t parameters;              // trainable
   const TrainPlan& plan;
-  const Graph& graph;
   int64_t process_bytes;  // of the program itself, tokenizer and data included, before the run's own buffers
   std::string model_fingerprint;
 

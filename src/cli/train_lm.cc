@@ -4,6 +4,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "cli/console.h"
+#include "cli/formulation.h"
 #include "cli/interrupt.h"
 #include "cli/memory.h"
 #include "cli/progress.h"
@@ -22,7 +23,7 @@ const std::map<std::string, Schedule> kSchedules = {
 
 // Options whose default depends on another or on the model: were they given?
 struct Given {
-  const CLI::Option *context, *batch_tokens;
+  const CLI::Option *context, *batch_tokens, *bwd;
 };
 
 Given add_options(CommandLine& line, TrainFlags& flags) {
@@ -71,6 +72,7 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
   line.option("--seed", options.seed, "N",
               "Of the first values and of the order of samples; the same seed gives the same adapter, to the bit.")
       ->check(seed_number());
+  given.bwd = add_formulation_option(line, flags.bwd);
   add_threads_option(line, flags.threads);
   add_chat_template_option(line, flags.chat_template);
   line.add_option("--show-mask", flags.show_mask,
@@ -144,9 +146,10 @@ class RunObserver final : public TrainObserver {
     event["gradNorms"] = norms;
     epochs_.push_back(event);
   }
-  void on_warning(const std::string& message) override {
+  void on_warning(const std::string& message) override { warn(message, 1); }
+  void warn(const std::string& message, int64_t count) {
     progress_.print_line("warning: " + message);
-    events_.write("warning", {{"message", message}, {"count", 1}});
+    events_.write("warning", {{"message", message}, {"count", count}});
     warnings_.push_back(message);
   }
 
@@ -207,6 +210,10 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   TrainOptions& options = flags.options;
   options.micro_tokens = parse_micro_tokens(flags.micro_tokens);
   options.schedule = kSchedules.at(flags.schedule);
+  const FormulationChoice bwd = choose_formulation(flags.bwd, given.bwd->count() > 0);
+  options.formulation = bwd.formulation;
+  flags.bwd = name(bwd.formulation);
+  flags.bwd_inherited = bwd.inherited;
   DatasetOptions data_options;
   data_options.loss_on = parse_loss_on(flags.loss_on);
   data_options.chat_template = flags.chat_template;
@@ -244,7 +251,6 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
                      sites,
                      adapter.parameters().parameters(),
                      trainer.plan(),
-                     trainer.graph(),
                      process_bytes,
                      model.weights.fingerprint()};
   check_plan(run);
@@ -259,6 +265,8 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   TrainResult result;
   {
     RunObserver observer(trainer, events);
+    for (const FallbackWarning& warning : fallback_warnings(run.plan.formulations))
+      observer.warn(warning.text, warning.count);
     try {
       result = trainer.run(observer, [] { return interrupt_signal() != 0; });
     } catch (const Error& error) {

@@ -73,7 +73,7 @@ ValueId rope_value(Graph& graph, std::vector<float>& table, const DecoderConfig&
 }  // namespace
 
 std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
-                                            bool with_gradient) {
+                                            bool with_gradient, Formulation formulation) {
   // The loss works on the head's weight alone, chunk by chunk: an adapter of the head would be left out of it.
   if (adapter != nullptr && adapter->adapts(kNoLayer, site_name(SiteName::kLmHead)))
     fail(Error::Kind::kUsage,
@@ -100,7 +100,7 @@ std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* 
   graph.mark_output(built->loss);
   if (with_gradient) {
     PATINA_CHECK(adapter != nullptr, "gradient without an adapter");
-    built->gradients = differentiate(graph, built->loss, adapter->gradients(graph));
+    built->gradients = differentiate(graph, built->loss, adapter->gradients(graph), {}, formulation);
   }
   return built;
 }

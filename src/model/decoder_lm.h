@@ -32,10 +32,10 @@ struct LossLimits {
   int64_t positions;  // longest sequence
 };
 
-// With an adapter and `with_gradient`, gradients of its parameters are accumulated into its store. Error(kUsage) where
-// the adapter changes lm_head.
+// With an adapter and `with_gradient`, gradients of its parameters are accumulated into its store; `formulation` is
+// that of the frozen products in between. Error(kUsage) where the adapter changes lm_head.
 std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
-                                            bool with_gradient);
+                                            bool with_gradient, Formulation formulation = Formulation::kFused);
 
 // Logits of chosen rows of one sequence that continues a key-value cache. Symbols: T new tokens, M rows.
 struct CacheGraph {

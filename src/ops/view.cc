@@ -19,12 +19,13 @@ std::string View::attributes() const {
 
 void View::gradient(GradientBuilder& builder, const Node& node) const {
   Graph& graph = builder.graph();
-  const ValueId x = node.inputs[0], dy = builder.dy(node.outputs[0]);
+  const ValueId x = node.inputs[0];
   if (!builder.wants(x)) return;
+  ValueId dy = builder.dy(node.outputs[0]);
   switch (kind) {
     case Kind::kReshape:
-      builder.contribute(x, reshape(graph, graph.contiguous(dy) ? dy : dense_copy(graph, dy, node.label),
-                                    graph.value(x).extents, node.label));
+      if (!graph.contiguous(dy)) dy = dense_copy(graph, dy, node.label);
+      builder.contribute(x, reshape(graph, dy, graph.value(x).extents, node.label));
       break;
     case Kind::kTranspose:
       // A copy: most rules and kernels read gradients along dense columns.

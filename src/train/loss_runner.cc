@@ -26,8 +26,8 @@ void* address(const std::vector<int32_t>& ints) { return const_cast<int32_t*>(in
 }  // namespace
 
 LossRunner::LossRunner(const DecoderModel& model, Adapter* adapter, const LossLimits& limits, bool with_gradient,
-                       const Backend& backend, ThreadPool& pool)
-    : graph_(build_loss_graph(model, adapter, limits, with_gradient)),
+                       const Backend& backend, ThreadPool& pool, Formulation formulation)
+    : graph_(build_loss_graph(model, adapter, limits, with_gradient, formulation)),
       executor_(std::make_unique<Executor>(graph_->graph, backend, pool)) {}
 
 std::vector<int64_t> LossRunner::bind(const MicroBatch& batch, float gradient_scale) {

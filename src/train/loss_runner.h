@@ -16,7 +16,7 @@ namespace patina {
 class LossRunner {
  public:
   LossRunner(const DecoderModel& model, Adapter* adapter, const LossLimits& limits, bool with_gradient,
-             const Backend& backend, ThreadPool& pool);
+             const Backend& backend, ThreadPool& pool, Formulation formulation = Formulation::kFused);
 
   // Sum of cross-entropy over the supervised tokens of a micro-batch, in nats. With gradient, adds gradient_scale * d
   // loss to the adapter's gradients. A micro-batch without supervised tokens costs nothing and gives 0.
@@ -28,6 +28,7 @@ class LossRunner {
 
   const Graph& graph() const { return graph_->graph; }
   const Plan& plan() const { return executor_->plan(); }
+  const FormulationCounts& formulations() const { return graph_->gradients.formulations; }
 
  private:
   std::vector<int64_t> bind(const MicroBatch& batch, float gradient_scale);

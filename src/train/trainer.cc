@@ -37,7 +37,7 @@ Trainer::Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Se
       options_(options),
       pool_(pool),
       limits_(loss_limits(sequences, resolve_micro_tokens(options, sequences))),
-      runner_(model, &adapter, limits_, true, backend, pool),
+      runner_(model, &adapter, limits_, true, backend, pool, options.formulation),
       optimizer_(adapter.parameters().values().size(), options.adamw) {
   PATINA_CHECK(!sequences.empty(), "no sequences");
   // Shuffling decides how sequences fill steps, so epochs may differ by a step: count them all.
@@ -62,6 +62,7 @@ Trainer::Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Se
   plan_.arena_bytes = runner_.plan().arena_bytes;
   const ValueId loss = runner_.graph().outputs().front();
   plan_.saved_bytes = live_bytes(runner_.graph(), runner_.plan(), runner_.graph().value(loss).producer);
+  plan_.formulations = runner_.formulations();
   schedule_.kind = options.schedule;
   schedule_.peak = options.learning_rate;
   schedule_.warmup_steps = plan_.warmup_steps;

@@ -24,6 +24,7 @@ struct TrainOptions {
   double grad_clip = 1.0;  // 0 = off
   uint64_t seed = 42;
   AdamWOptions adamw;
+  Formulation formulation = Formulation::kFused;  // of the gradients of frozen products
 };
 
 // What is known before the first step.
@@ -34,8 +35,9 @@ struct TrainPlan {
   int64_t weights_bytes;    // of the mapped file
   int64_t trainable_bytes;  // values and gradients
   int64_t moments_bytes;
-  int64_t arena_bytes;  // activations saved for backward, and scratch
-  int64_t saved_bytes;  // of the arena: kept from forward for backward
+  int64_t arena_bytes;             // activations saved for backward, and scratch
+  int64_t saved_bytes;             // of the arena: kept from forward for backward
+  FormulationCounts formulations;  // frozen products whose gradient is computed, by formulation
 };
 
 struct StepReport {

@@ -34,7 +34,7 @@ std::vector<float> normals(int64_t count, uint32_t site) {
 struct Network {
   static constexpr int64_t kRank = 3, kWidth = 8, kVocabulary = 11, kMaximumTokens = 9;
 
-  Network() {
+  explicit Network(Formulation formulation = Formulation::kFused) {
     const Extent tokens = graph.symbol("T", kMaximumTokens), supervised = graph.symbol("M", kMaximumTokens);
     const ValueId x = graph.input("x", DType::kF32, {tokens, kWidth});
     const ValueId a = graph.trainable("A", {kRank, kWidth}, a_data.data());
@@ -60,7 +60,7 @@ struct Network {
     loss = head_loss(graph, gather_rows(graph, h, rows, "head"), head, labels, true, "head");
     graph.mark_output(loss);
     forward_nodes = static_cast<int>(graph.nodes().size());
-    differentiation = differentiate(graph, loss, {{a, da}, {b, db}}, {x});
+    differentiation = differentiate(graph, loss, {{a, da}, {b, db}}, {x}, formulation);
     ids = {x, a, b, rows, labels};
     states = {da, db};
   }
@@ -92,8 +92,12 @@ std::vector<double> doubles(const RefTensor<double>& tensor) {
 }
 std::vector<double> doubles(const Tensor& tensor) { return {tensor.f32(), tensor.f32() + tensor.shape.elements()}; }
 
-TEST(Differentiate, WholeGraphMeetsComplexSteps) {
-  Network network;
+class EveryFormulation : public testing::TestWithParam<FormulationName> {};
+INSTANTIATE_TEST_SUITE_P(Differentiate, EveryFormulation, testing::ValuesIn(kFormulations),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+TEST_P(EveryFormulation, WholeGraphMeetsComplexSteps) {
+  Network network(GetParam().formulation);
   const std::vector<int64_t> sizes{6, 4};
   ReferenceExecutor<double> reference(network.graph);
   network.bind(reference);
@@ -119,10 +123,10 @@ TEST(Differentiate, WholeGraphMeetsComplexSteps) {
 
 // In one arena, with storage taken over, on both backends, at several sizes in turn: the numbers of the oracle, where
 // every value has memory of its own. Gradients add up over runs.
-TEST(Differentiate, PlannedRunsMeetTheOracle) {
+TEST_P(EveryFormulation, PlannedRunsMeetTheOracle) {
   for (const Backend* backend : {&cpu_backend(), &reference_backend()})
     for (const int threads : {1, 3}) {
-      Network network;
+      Network network(GetParam().formulation);
       ThreadPool pool(threads);
       Executor executor(network.graph, *backend, pool);
       EXPECT_GT(executor.plan().in_place_nodes, 8);
@@ -157,22 +161,23 @@ TEST(Differentiate, PlannedRunsMeetTheOracle) {
     }
 }
 
-TEST(Differentiate, ThreadsAndInstructionSetsGiveTheSameBits) {
+TEST(Differentiate, ThreadsInstructionSetsAndFormulationsGiveTheSameBits) {
   std::vector<float> first;
   for (const std::string& isa : cpu_isas()) {
     if (isa == "portable") continue;
     use_isa(isa);
-    for (const int threads : {1, 2, 3, 5}) {
-      Network network;
-      ThreadPool pool(threads);
-      Executor executor(network.graph, cpu_backend(), pool);
-      network.bind(executor);
-      executor.run(std::vector<int64_t>{9, 7});
-      std::vector<float> all = network.da_data;
-      all.insert(all.end(), network.db_data.begin(), network.db_data.end());
-      if (first.empty()) first = all;
-      EXPECT_EQ(first, all) << isa << ", " << threads << " threads";
-    }
+    for (const FormulationName& row : kFormulations)
+      for (const int threads : {1, 2, 3, 5}) {
+        Network network(row.formulation);
+        ThreadPool pool(threads);
+        Executor executor(network.graph, cpu_backend(), pool);
+        network.bind(executor);
+        executor.run(std::vector<int64_t>{9, 7});
+        std::vector<float> all = network.da_data;
+        all.insert(all.end(), network.db_data.begin(), network.db_data.end());
+        if (first.empty()) first = all;
+        EXPECT_EQ(first, all) << isa << ", " << row.name << ", " << threads << " threads";
+      }
   }
   use_isa("");
 }

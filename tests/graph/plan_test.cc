@@ -7,6 +7,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "graph/executor.h"
 #include "ops/cache_append.h"
+#include "ops/copy.h"
 #include "ops/elementwise.h"
 #include "ops/frozen_linear.h"
 #include "ops/rms_norm.h"
@@ -90,6 +91,34 @@ TEST_F(PlanTest, LiveValuesNeverOverlap) {
   for (const ValueId id : kept) h = add(graph_, id, h, "sum");
   graph_.mark_output(h);
   expect_no_overlap(graph_, plan());
+}
+
+// A transposed copy takes the bytes of its own type, and lives for its product only.
+TEST_F(PlanTest, CopiesOfWeightsAreScratchOfTheirProducts) {
+  constexpr int64_t kRows = 40;
+  std::vector<float> stored(kRows * kWidth);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    Graph graph;
+    const ValueId w = graph.frozen("w", dense(stored.data(), dtype, {kRows, kWidth}));
+    graph.mark_output(transposed_copy(graph, w, "w"));
+    EXPECT_EQ(plan_memory(graph, cpu_backend(), 2).arena_bytes, bytes_of(dtype, kRows * kWidth));
+  }
+  const ValueId w = graph_.frozen("w", dense(stored.data(), DType::kBF16, {kRows, kWidth}));
+  const ValueId dy = graph_.input("dy", DType::kF32, {tokens_, kRows});
+  std::vector<int64_t> arena_bytes;
+  ValueId dx = kNoValue;
+  for (int i = 0; i < 3; ++i) {
+    for (const FormulationName& row : kFormulations)
+      dx = frozen_linear_gradient(graph_, dy, w, dx, "dx", row.formulation);
+    arena_bytes.push_back(plan().arena_bytes);
+  }
+  graph_.mark_output(dx);
+  expect_no_overlap(graph_, plan());
+  EXPECT_EQ(plan().in_place_nodes, 3 * 3 - 1);
+  EXPECT_EQ(arena_bytes[1], arena_bytes[2]) << "copies must not add up";
+  int computed = 0;
+  for (ValueId id = 0; id < graph_.values(); ++id) computed += graph_.value(id).dtype == DType::kBF16 && id != w;
+  EXPECT_EQ(computed, 3);
 }
 
 TEST_F(PlanTest, AChainNeedsTwoValues) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <complex>
+#include <cstring>
 #include <numeric>
 
 #include "backend/cpu/cpu_backend.h"
@@ -58,11 +59,11 @@ void bind(AnyExecutor& executor, const LossGraph& graph, Batch& batch) {
 }
 
 struct Subject {
-  explicit Subject(const TinyModel& options, Batch inputs)
+  explicit Subject(const TinyModel& options, Batch inputs, Formulation formulation = Formulation::kFused)
       : lm(options),
         adapter(half_trained(layer_sites(lm.model))),
         batch(std::move(inputs)),
-        graph(build_loss_graph(lm.model, adapter.get(), batch.limits(), true)) {}
+        graph(build_loss_graph(lm.model, adapter.get(), batch.limits(), true, formulation)) {}
 
   // Loss, and the gradient of the adapter on top of zeros.
   double run(const Backend& backend, int threads) {
@@ -181,6 +182,41 @@ INSTANTIATE_TEST_SUITE_P(Types, ModelGradients,
                          ::testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_1,
                                            DType::kQ4_K),
                          [](const auto& tested) { return std::string(name(tested.param)); });
+
+// Grouped heads, several sequences, every linear layer: the same bits by every formulation, and double precision's
+// gradient. Two layers of seven products, but no gradient flows below the first layer's q, k and v.
+TEST_P(ModelGradients, FormulationsGiveTheSameBits) {
+  constexpr int64_t kProducts = 11;
+  std::vector<float> first;
+  for (const FormulationName& row : kFormulations) {
+    Subject subject({.dtype = GetParam()}, Batch({17, 9, 1}), row.formulation);
+    const FormulationCounts& counts = subject.graph->gradients.formulations;
+    const bool quantised = info(GetParam()).block_values > 1;
+    const Formulation ran = row.formulation == Formulation::kMm && quantised ? Formulation::kOutprod : row.formulation;
+    for (const FormulationName& other : kFormulations)
+      EXPECT_EQ(counts[other.formulation], other.formulation == ran ? kProducts : 0) << row.name << " " << other.name;
+    EXPECT_EQ(counts.quantised_weights, ran == row.formulation ? 0 : kProducts);
+    EXPECT_EQ(counts.strided_gradients, 0);
+    const Exact exact = exact_gradients(subject);  // before a run: the oracle adds to what the gradients are
+    const double loss = subject.run(cpu_backend(), 2);
+    std::vector<float> all(subject.adapter->parameters().gradients().begin(),
+                           subject.adapter->parameters().gradients().end());
+    std::vector<double> got, expected;
+    for (const auto& [trainable, gradient] : exact.gradients) {
+      const std::vector<double> kernels = subject.gradient_of(subject.graph->graph.value(trainable).name);
+      expected.insert(expected.end(), gradient.begin(), gradient.end());
+      got.insert(got.end(), kernels.begin(), kernels.end());
+    }
+    const Comparison result = compare(got, expected, {});
+    EXPECT_TRUE(1 - result.cosine < 1e-10 && result.relative_norm <= gradient_tolerance(512)) << result.str();
+    RecordProperty(fmt::format("{}_max_relative_error", row.name),
+                   fmt::format("{:.3g}", result.max_error / result.max_expected));
+    RecordProperty(fmt::format("{}_one_minus_cosine", row.name), fmt::format("{:.3g}", 1 - result.cosine));
+    all.push_back(static_cast<float>(loss));
+    if (first.empty()) first = all;
+    EXPECT_EQ(std::memcmp(all.data(), first.data(), all.size() * sizeof(float)), 0) << row.name;
+  }
+}
 
 TEST(WholeModel, ThreadsAndInstructionSetsGiveTheSameBits) {
   Subject subject({.dtype = DType::kQ4_K}, Batch({33, 20, 5}));

@@ -1,7 +1,11 @@
 // Gradient rules against complex steps, and adjoint identities of linear ops.
 #include <gtest/gtest.h>
 
+#include "ops/copy.h"
+#include "ops/elementwise.h"
+#include "ops/view.h"
 #include "support/cases.h"
+#include "support/concat.h"
 
 namespace patina {
 namespace {
@@ -68,6 +72,38 @@ TEST(Gradients, MatMul) {
             check_gradient(matmul_case({.m = 3, .n = size, .k = 7, .scale = -2, .transposed = transposed}, layout)));
         EXPECT_TRUE(check_gradient(matmul_case({.m = 3, .n = 5, .k = size, .transposed = transposed}, layout)));
       }
+}
+
+TEST(Gradients, DenseCopy) {
+  sweep(dense_copy_case);
+  for (const Layout layout : kLayouts) EXPECT_TRUE(check_gradient(dense_copy_of_transpose_case(3, 5, layout)));
+}
+
+// The gradients of a transpose and of a slice reach sums, reshapes and kernels that read along dense columns.
+TEST(Gradients, ThroughViews) {
+  EXPECT_TRUE(check_gradient({"transpose, reshape, add", [](CaseBuilder& b) {
+                                const ValueId x = b.values({3, 4});
+                                const ValueId turned = transpose(b.graph, reshape(b.graph, x, {4, 3}, "x"), "x");
+                                add(b.graph, x, dense_copy(b.graph, turned, "x"), "y");
+                                return b.graph.nodes().back().outputs;
+                              }}));
+  EXPECT_TRUE(check_gradient({"transpose of swiglu", [](CaseBuilder& b) {
+                                const ValueId x = b.values({3, 4});
+                                dense_copy(b.graph, transpose(b.graph, swiglu(b.graph, x, x, "x"), "x"), "y");
+                                return b.graph.nodes().back().outputs;
+                              }}));
+  EXPECT_TRUE(check_gradient({"a square and its transpose", [](CaseBuilder& b) {
+                                const ValueId x = b.values({3, 3});
+                                add(b.graph, x, dense_copy(b.graph, transpose(b.graph, x, "x"), "x"), "y");
+                                return b.graph.nodes().back().outputs;
+                              }}));
+  EXPECT_TRUE(check_gradient(
+      {"reshape, concat", [](CaseBuilder& b) {
+         const ValueId x = b.values({2, 6});
+         const ValueId left = reshape(b.graph, x, {4, 3}, "x");
+         concat_columns(b.graph, left, b.constant({4, 2}, [](int64_t i) { return 0.1 * static_cast<double>(i); }), "y");
+         return b.graph.nodes().back().outputs;
+       }}));
 }
 
 TEST(Gradients, HeadLoss) {

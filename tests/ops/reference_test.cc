@@ -6,10 +6,12 @@
 #include <cmath>
 #include <vector>
 
+#include "ops/copy.h"
 #include "ops/elementwise.h"
 #include "ops/frozen_linear.h"
 #include "ops/head_loss.h"
 #include "ops/matmul.h"
+#include "ops/outer_product.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 
@@ -45,6 +47,26 @@ TEST(Reference, FrozenLinearBothWays) {
   run(FrozenLinear(FrozenLinear::Direction::kBackward, false), {numbers(dy, {1, 3}), numbers(w, {3, 2}), {}},
       {numbers(dx, {1, 2})});
   EXPECT_EQ(dx, (std::vector<double>{210, 2025}));
+}
+
+TEST(Reference, OuterProductMeetsTheFrozenProduct) {
+  std::vector<double> dy{1, 2, 3}, w{1, 10, 100, 1000, 3, 5}, acc{1, -1}, dx(2);
+  run(OuterProduct(), {numbers(dy, {1, 3}), numbers(w, {3, 2}), {}}, {numbers(dx, {1, 2})});
+  EXPECT_EQ(dx, (std::vector<double>{210, 2025}));
+  run(OuterProduct(), {numbers(dy, {1, 3}), numbers(w, {3, 2}), numbers(acc, {1, 2})}, {numbers(dx, {1, 2})});
+  EXPECT_EQ(dx, (std::vector<double>{211, 2024}));
+}
+
+TEST(Reference, Copies) {
+  std::vector<double> w{1, 2, 3, 4, 5, 6}, y(6);
+  run(TransposedCopy(), {numbers(w, {2, 3})}, {numbers(y, {3, 2})});
+  EXPECT_EQ(y, (std::vector<double>{1, 4, 2, 5, 3, 6}));
+  RefTensor<double> turned = numbers(w, {3, 2});
+  turned.strides = {1, 3};
+  run(DenseCopy(), {turned}, {numbers(y, {3, 2})});
+  EXPECT_EQ(y, (std::vector<double>{1, 4, 2, 5, 3, 6}));
+  run(F32Copy(), {numbers(w, {2, 3})}, {numbers(y, {2, 3})});
+  EXPECT_EQ(y, w);
 }
 
 TEST(Reference, MatMul) {

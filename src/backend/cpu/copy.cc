@@ -9,6 +9,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/copy.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // compiles the part below once per instruction set
 #include <hwy/highway.h>
 
@@ -17,9 +18,10 @@ namespace patina::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows that a task copies into columns, and bytes of each that it takes at a time: 64 rows are whole cache lines of the
-// output, and the tile stays in the first-level cache.
-constexpr int64_t kBandRows = 64, kStripeBytes = 256;
+// A task copies so many rows into columns, a cache line of each at a time: two tiles of 8 KB stay in the first-level
+// cache, and the output is written in runs of 256 bytes and more. Measured on two cores (BF16, 4096 x 2560): squares
+// stored where they belong 7.0 ms, a tile of columns streamed out 3.8 ms, memcpy of as many bytes 2.0 ms.
+constexpr int64_t kBandRows = 128, kStripeBytes = 64;
 
 #if HWY_TARGET != HWY_SCALAR
 // A square of as many rows as a 128-bit register has lanes: each round interleaves rows half the square apart.
@@ -28,14 +30,19 @@ HWY_INLINE void transpose_square(const T* from, int64_t from_stride, T* to, int6
   constexpr int kSide = 16 / sizeof(T);
   const hn::FixedTag<T, kSide> d;
   hn::Vec<decltype(d)> rows[kSide], mixed[kSide];
+#pragma GCC unroll 8
   for (int i = 0; i < kSide; ++i) rows[i] = hn::LoadU(d, from + i * from_stride);
+#pragma GCC unroll 3
   for (int rounds = 1; rounds < kSide; rounds *= 2) {
+#pragma GCC unroll 4
     for (int i = 0; i < kSide / 2; ++i) {
       mixed[2 * i] = hn::InterleaveLower(d, rows[i], rows[i + kSide / 2]);
       mixed[2 * i + 1] = hn::InterleaveUpper(d, rows[i], rows[i + kSide / 2]);
     }
+#pragma GCC unroll 8
     for (int i = 0; i < kSide; ++i) rows[i] = mixed[i];
   }
+#pragma GCC unroll 8
   for (int i = 0; i < kSide; ++i) hn::StoreU(rows[i], d, to + i * to_stride);
 }
 #endif
@@ -57,26 +64,51 @@ void transpose_tile(const T* from, int64_t from_stride, int64_t rows, int64_t co
       to[k * to_stride + n] = from[n * from_stride + k];
 }
 
+// Past the caches where it can be: a copy of a weight is larger than they are, and is not read back to be written.
+template <typename T>
+HWY_INLINE void write_run(const T* from, int64_t count, T* to) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  if (reinterpret_cast<uintptr_t>(to) % 64 == 0 && count % lanes == 0)
+    for (int64_t i = 0; i < count; i += lanes) hn::Stream(hn::Load(d, from + i), d, to + i);
+  else
+    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(T));
+}
+
 template <typename T>
 void transpose_band(const Tensor& x, int64_t first, int64_t last, T* to) {
   constexpr int64_t kStripe = kStripeBytes / sizeof(T);
-  HWY_ALIGN T tile[kBandRows * kStripe];
-  const int64_t columns = x.shape[1], rows = x.shape[0];
-  for (int64_t k = 0; k < columns; k += kStripe) {
-    const int64_t count = std::min(kStripe, columns - k);
-    for (int64_t n = first; n < last; ++n)
-      std::memcpy(tile + (n - first) * kStripe, x.row(n) + k * static_cast<int64_t>(sizeof(T)),
-                  static_cast<size_t>(count) * sizeof(T));
-    transpose_tile(tile, kStripe, last - first, count, to + k * rows + first, rows);
+  alignas(64) T rows[kBandRows * kStripe];
+  alignas(64) T columns[kStripe * kBandRows];
+  const std::byte* stored[kBandRows];
+  for (int64_t n = first; n < last; ++n) stored[n - first] = x.row(n);
+  for (int64_t k = 0; k < x.shape[1]; k += kStripe) {
+    const int64_t count = std::min(kStripe, x.shape[1] - k);
+    for (int64_t n = 0; n < last - first; ++n) {
+      const std::byte* const from = stored[n] + k * static_cast<int64_t>(sizeof(T));
+      if (count == kStripe)
+        std::memcpy(rows + n * kStripe, from, kStripeBytes);
+      else
+        std::memcpy(rows + n * kStripe, from, static_cast<size_t>(count) * sizeof(T));
+    }
+    transpose_tile(rows, kStripe, last - first, count, columns, kBandRows);
+    for (int64_t i = 0; i < count; ++i)
+      write_run(columns + i * kBandRows, last - first, to + (k + i) * x.shape[0] + first);
   }
+  hwy::FlushStream();
 }
 
-// Rows [first, last) of x [N,K], whose columns are dense, into those columns of `to` [K,N].
-void transpose_rows(const Tensor& x, int64_t first, int64_t last, void* to) {
-  if (bytes_of(x.dtype, 1) == 2)
-    transpose_band(x, first, last, static_cast<uint16_t*>(to));
-  else
-    transpose_band(x, first, last, static_cast<uint32_t*>(to));
+// x [N,K], whose columns are dense, into `to` [K,N].
+void transpose(const Tensor& x, void* to, ThreadPool& pool) {
+  const int64_t n = x.shape[0];
+  const bool words = bytes_of(x.dtype, 1) == 2;
+  pool.run((n + kBandRows - 1) / kBandRows, [&](int64_t task, int) {
+    const int64_t first = task * kBandRows, last = std::min(n, first + kBandRows);
+    if (words)
+      transpose_band(x, first, last, static_cast<uint16_t*>(to));
+    else
+      transpose_band(x, first, last, static_cast<uint32_t*>(to));
+  });
 }
 
 }  // namespace patina::cpu::HWY_NAMESPACE
@@ -85,23 +117,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace patina::cpu {
 
-namespace {
-
-HWY_EXPORT(transpose_rows);
-
-constexpr int64_t kTaskRows = 64;
-
-void transpose(const Tensor& x, void* to, ThreadPool& pool) {
-  const auto rows = HWY_DYNAMIC_DISPATCH(transpose_rows);
-  const int64_t n = x.shape[0];
-  pool.run((n + kTaskRows - 1) / kTaskRows,
-           [&](int64_t task, int) { rows(x, task * kTaskRows, std::min(n, (task + 1) * kTaskRows), to); });
-}
-
-}  // namespace
+HWY_EXPORT(transpose);
 
 void transposed_copy(const Op&, std::span<const Tensor> in, std::span<const Tensor> out, KernelContext& context) {
-  transpose(in[0], out[0].data, context.pool);
+  HWY_DYNAMIC_DISPATCH(transpose)(in[0], out[0].data, context.pool);
 }
 
 void f32_copy(const Op&, std::span<const Tensor> in, std::span<const Tensor> out, KernelContext& context) {
@@ -120,7 +139,7 @@ void dense_copy(const Op&, std::span<const Tensor> in, std::span<const Tensor> o
     Tensor columns = x;
     columns.shape = {x.shape[1], x.shape[0]};
     columns.strides = {along_columns, along_rows};
-    transpose(columns, y.data, context.pool);
+    HWY_DYNAMIC_DISPATCH(transpose)(columns, y.data, context.pool);
     return;
   }
   for_rows(context.pool, y.rows, y.columns, [&](int64_t r) {
