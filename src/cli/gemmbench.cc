@@ -1,7 +1,6 @@
 // patina gemmbench: the speed and the precision of the frozen product on this machine, beside OpenBLAS's sgemm.
 #include <algorithm>
 #include <charconv>
-#include <optional>
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/file.h"
@@ -106,8 +105,7 @@ int run_gemmbench(const Command& command, int argc, char** argv) {
   options.types = read_list<DType>("--types", types, read_type);
   options.formulations = read_list<Formulation>("--formulations", formulations, read_formulation);
   options.emulate = !emulate.empty();
-  std::optional<AtomicFile> json_file;  // opened first: not to find out at the end that it cannot be written
-  if (!json_path.empty()) json_file.emplace(json_path);
+  if (!json_path.empty()) const AtomicFile probe(json_path);  // not to find out at the end that it cannot be written
 
   const BenchmarkLock lock([](const char* path) {
     say("patina: another benchmark runs on this machine; waiting for it to end ({})\n", path);
@@ -124,10 +122,7 @@ int run_gemmbench(const Command& command, int argc, char** argv) {
   if (result.machine.other_cores > kBusyCores)
     say("patina: warning: other processes kept {:.1f} cores busy during the run; measure again on a quiet machine\n",
         result.machine.other_cores);
-  if (json_file) {
-    json_file->write(gemmbench_json(options, result));
-    json_file->commit();
-  }
+  if (!json_path.empty()) write_file(json_path, gemmbench_json(options, result));
   const std::vector<std::string> faults = gemmbench_faults(result, options.min_ratio);
   for (const std::string& fault : faults) say("patina: {}\n", fault);
   return faults.empty() ? 0 : 1;

@@ -64,12 +64,12 @@ GemmBenchResult run_gemmbench(const GemmBenchOptions& options, const Backend& ba
          "--min-ratio needs OpenBLAS to compare with, and {} is not on this machine; install the package "
          "libopenblas0-pthread (or libopenblas-dev)",
          options.yardstick_library);
+  const OtherLoad load;
   ThreadPool pool(options.threads);
   GemmBenchResult result;
   result.machine = facts(options, pool, yardstick.get());
   progress(result, 0);
 
-  const OtherLoad load;
   const MeasureContext context{backend, pool, yardstick.get(), result.machine.peak_gflops, options.reps};
   const auto add = [&](const std::vector<Measurement>& block) {
     const size_t first = result.measurements.size();
@@ -113,7 +113,9 @@ std::vector<std::string> gemmbench_faults(const GemmBenchResult& result, double 
     check_ratio(what("backward"), sum.backward_ratio(), sum.invalid);
   }
   for (const Measurement& m : result.measurements)
-    if (m.kind == Measurement::Kind::kLayer && m.formulation == name(Formulation::kFused))
+    if (m.kind == Measurement::Kind::kForward && !m.measured())
+      faults.push_back(fmt::format("sum of a layer T={} {}: there is none, as {}: {}", m.t, m.type, m.sites, m.note));
+    else if (m.kind == Measurement::Kind::kLayer && m.formulation == name(Formulation::kFused))
       check_ratio(title(m), m.ratio(), m.invalid);
   return faults;
 }

@@ -101,9 +101,14 @@ TEST(GemmBench, ATypeThatCannotStoreARowIsSaidAndHasNoSum) {
   GemmBenchOptions options = small_options();
   options.shape.products = {{"a", 96, 32, 1}, {"b", 256, 32, 1}};
   options.types = {DType::kF32, DType::kQ4_K};
-  const GemmBenchResult result = run(options);
+  GemmBenchResult result = run(options);
   EXPECT_FALSE(find(result, Measurement::Kind::kForward, "Q4_K", "fused").measured());
   for (const LayerSum& sum : result.sums) EXPECT_EQ(sum.type, "F32");
+  EXPECT_TRUE(gemmbench_faults(result, 0).empty());
+  result.sums.clear();
+  const std::vector<std::string> faults = gemmbench_faults(result, 0.5);
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_NE(faults[0].find("T=33 Q4_K"), std::string::npos) << faults[0];
   options.shape.products.pop_back();
   EXPECT_THROW(run(options), Error);
 }
