@@ -18,6 +18,7 @@ constexpr std::array kCommands = {
     Command{"eval", "Measure the loss and perplexity of a model on a data set.", run_eval},
     Command{"generate", "Answer a prompt.", run_generate},
     Command{"train-lm", "Train a LoRA adapter of a language model.", run_train_lm},
+    Command{"gemmbench", "Measure the frozen products on this machine, beside OpenBLAS.", run_gemmbench},
 };
 
 void print_help() {
@@ -66,7 +67,7 @@ int run_program(int argc, char** argv) {
   } catch (const Error& error) {
     return report(error.kind() == Error::Kind::kUsage ? kUsageWrong : kRunFailed, error.what());
   } catch (const std::bad_alloc&) {
-    return report(kRunFailed, "out of memory; lower --micro-tokens or --context");
+    return report(kRunFailed, "out of memory; lower --micro-tokens or --context (gemmbench: --seq)");
   } catch (const std::exception& error) {
     return report(kRunFailed, fmt::format("a fault of patina {} itself, please report it with the command line: {}",
                                           PATINA_VERSION, error.what()));

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-const char* const kCommands[] = {"inspect", "eval", "generate", "train-lm"};
+const char* const kCommands[] = {"inspect", "eval", "generate", "train-lm", "gemmbench"};
 
 TEST(Program, HelpAndVersion) {
   const Workplace place;
