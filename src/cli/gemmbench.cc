@@ -106,6 +106,7 @@ int run_gemmbench(const Command& command, int argc, char** argv) {
   options.formulations = read_list<Formulation>("--formulations", formulations, read_formulation);
   options.emulate = !emulate.empty();
   if (!json_path.empty()) const AtomicFile probe(json_path);  // not to find out at the end that it cannot be written
+  check_options(options);
 
   const BenchmarkLock lock([](const char* path) {
     say("patina: another benchmark runs on this machine; waiting for it to end ({})\n", path);

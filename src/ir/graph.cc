@@ -1,5 +1,6 @@
 #include "ir/graph.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace patina {
@@ -99,6 +100,37 @@ ValueId Graph::view_node(std::shared_ptr<const Op> op, ValueId input, Extents ex
   const ValueId id = add(std::move(view));
   nodes_.push_back({std::move(op), {input}, {id}, std::string(label)});
   return id;
+}
+
+std::vector<ValueId> Graph::repeat(int node, std::vector<ValueId> inputs) {
+  const Node first = nodes_.at(static_cast<size_t>(node));
+  Node again{first.op, std::move(inputs), {}, first.label};
+  for (const ValueId output : first.outputs) {
+    Value copy = value(output);
+    copy.producer = static_cast<int>(nodes_.size());
+    if (copy.view_of != kNoValue) {
+      copy.view_of = storage(again.inputs[0]);
+      copy.offset += value(again.inputs[0]).offset - value(first.inputs[0]).offset;
+    }
+    again.outputs.push_back(add(std::move(copy)));
+  }
+  nodes_.push_back(std::move(again));
+  return nodes_.back().outputs;
+}
+
+void Graph::replace_input(int node, ValueId from, ValueId to) {
+  std::ranges::replace(nodes_.at(static_cast<size_t>(node)).inputs, from, to);
+}
+
+void Graph::reorder(const std::vector<int>& order) {
+  PATINA_CHECK(order.size() == nodes_.size(), "{} of {} nodes", order.size(), nodes_.size());
+  std::vector<Node> nodes;
+  for (const int index : order) {
+    for (const ValueId output : nodes_.at(static_cast<size_t>(index)).outputs)
+      value(output).producer = static_cast<int>(nodes.size());
+    nodes.push_back(std::move(nodes_[static_cast<size_t>(index)]));
+  }
+  nodes_ = std::move(nodes);
 }
 
 ValueId Graph::storage(ValueId id) const {

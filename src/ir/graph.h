@@ -110,6 +110,14 @@ class Graph {
   ValueId view_node(std::shared_ptr<const Op> op, ValueId input, Extents extents, const Shape& strides, int64_t offset,
                     std::string_view label);
 
+  // For passes over a finished graph. Appends node `node` once more, on other inputs of the same layout; returns its
+  // new outputs.
+  std::vector<ValueId> repeat(int node, std::vector<ValueId> inputs);
+  // Node `node` reads `to` wherever it read `from`.
+  void replace_input(int node, ValueId from, ValueId to);
+  // Brings all nodes into another order, given by their present indices.
+  void reorder(const std::vector<int>& order);
+
   // Values the caller reads after a run: they stay alive to its end.
   void mark_output(ValueId value) { outputs_.push_back(value); }
   const std::vector<ValueId>& outputs() const { return outputs_; }

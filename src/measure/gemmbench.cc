@@ -14,22 +14,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kListen{300};
 
-void check(const GemmBenchOptions& options) {
-  const ModelShape& shape = options.shape;
-  if (options.step && (shape.d == 0 || shape.cross_attention))
-    fail(Error::Kind::kUsage, "--step is not available for {} yet; it takes the shape of a decoder-only language model",
-         shape.name);
-  const bool needs_fused = options.min_ratio > 0;
-  if (needs_fused && std::ranges::find(options.formulations, Formulation::kFused) == options.formulations.end())
-    fail(Error::Kind::kUsage, "--min-ratio is about fused, which --formulations leaves out");
-  for (const DType dtype : options.types) {
-    const auto stores = [&](const ProductShape& product) { return can_store(dtype, product.k); };
-    if (std::ranges::none_of(shape.products, stores) || (options.step && !std::ranges::all_of(shape.products, stores)))
-      fail(Error::Kind::kUsage, "--types: {} stores rows in blocks of {} values, and rows of {} are no whole blocks",
-           name(dtype), info(dtype).block_values, shape.name);
-  }
-}
-
 GemmBenchMachine facts(const GemmBenchOptions& options, ThreadPool& pool, const Yardstick* yardstick) {
   GemmBenchMachine machine;
   const OtherLoad load;
@@ -53,11 +37,27 @@ std::string title(const Measurement& m) {
 
 }  // namespace
 
+void check_options(const GemmBenchOptions& options) {
+  const ModelShape& shape = options.shape;
+  if (options.step && (shape.d == 0 || shape.cross_attention))
+    fail(Error::Kind::kUsage, "--step is not available for {} yet; it takes the shape of a decoder-only language model",
+         shape.name);
+  const bool needs_fused = options.min_ratio > 0;
+  if (needs_fused && std::ranges::find(options.formulations, Formulation::kFused) == options.formulations.end())
+    fail(Error::Kind::kUsage, "--min-ratio is about fused, which --formulations leaves out");
+  for (const DType dtype : options.types) {
+    const auto stores = [&](const ProductShape& product) { return can_store(dtype, product.k); };
+    if (std::ranges::none_of(shape.products, stores) || (options.step && !std::ranges::all_of(shape.products, stores)))
+      fail(Error::Kind::kUsage, "--types: {} stores rows in blocks of {} values, and rows of {} are no whole blocks",
+           name(dtype), info(dtype).block_values, shape.name);
+  }
+}
+
 bool GemmBenchMachine::busy() const { return other_cores_before > kBusyCores || other_cores > kBusyCores; }
 
 GemmBenchResult run_gemmbench(const GemmBenchOptions& options, const Backend& backend,
                               FunctionRef<void(const GemmBenchResult& so_far, size_t first)> progress) {
-  check(options);
+  check_options(options);
   const std::unique_ptr<Yardstick> yardstick = Yardstick::load(options.yardstick_library, options.threads);
   if (yardstick == nullptr && options.min_ratio > 0)
     fail(Error::Kind::kUsage,

@@ -41,8 +41,11 @@ struct GemmBenchResult {
   std::vector<EmulatedParity> emulated;
 };
 
+// Error(kUsage) where an option asks for what cannot be.
+void check_options(const GemmBenchOptions& options);
+
 // Calls `progress` when the machine is known and then after each block of measurements with the index of its first.
-// Error(kUsage) where an option asks for what cannot be, among them a ratio without a yardstick.
+// Error(kUsage) as check_options(), and where a ratio is asked for without a yardstick.
 GemmBenchResult run_gemmbench(const GemmBenchOptions& options, const Backend& backend,
                               FunctionRef<void(const GemmBenchResult& so_far, size_t first)> progress);
 
