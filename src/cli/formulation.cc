@@ -11,7 +11,7 @@ namespace patina {
 namespace {
 
 constexpr const char* kVariable = "GGML_BACKWARD_MM";
-constexpr std::string_view kFusedComparedWithMm = "faster";
+constexpr std::string_view kFusedComparedWithMm = "1 to 8 % faster (patina gemmbench)";
 
 }  // namespace
 

@@ -67,7 +67,7 @@ Json start_event(const TrainRun& run) {
                 {"context", flags.context},
                 {"lossOn", flags.loss_on},
                 {"chatTemplate", flags.chat_template},
-                {"recompute", false},
+                {"recompute", recompute_text(options.gradients.segments, run.model.weights.config().layers)},
                 {"seed", options.seed},
                 {"threads", flags.threads},
                 {"isa", cpu_isa()},
@@ -106,7 +106,7 @@ Json memory_event(const TrainRun& run) {
           {"scratch", run.plan.arena_bytes - run.plan.saved_bytes},
           {"process", run.process_bytes},
           {"planned", run.planned_bytes()},
-          {"budget", machine_bytes()}};
+          {"budget", run.budget_bytes}};
 }
 
 Json step_event(const StepReport& step) {

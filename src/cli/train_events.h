@@ -6,6 +6,7 @@
 
 #include "cli/common.h"
 #include "cli/events.h"
+#include "cli/memory_flags.h"
 #include "train/trainer.h"
 
 namespace patina {
@@ -17,6 +18,7 @@ struct TrainFlags {
   int64_t rank = 16, layers = 0, context = kDefaultContextTokens, show_mask = 0;
   float alpha = 32.0f;
   TrainOptions options;
+  MemoryFlags memory;
   int threads = 0;
   bool jsonl = false, overwrite = false;
   bool bwd_inherited = false;  // from the environment
@@ -30,6 +32,7 @@ struct TrainRun {
   const std::vector<Site>& sites;  // adapted
   int64_t parameters;              // trainable
   const TrainPlan& plan;
+  int64_t budget_bytes;   // that the run may take
   int64_t process_bytes;  // of the program itself, tokenizer and data included, before the run's own buffers
   std::string model_fingerprint;
 

@@ -52,6 +52,7 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
                            ->check(quiet(CLI::Range(int64_t{1}, kMost)));
   line.option("--micro-tokens", flags.micro_tokens, "TOKENS",
               "Tokens in memory at once, or auto. Less takes less memory; the result changes by rounding only.");
+  add_memory_options(line, flags.memory);
   CLI::Option* epochs = line.option("--epochs", options.epochs, "N", "Passes over the data set.")
                             ->check(quiet(CLI::Range(int64_t{1}, kMost)));
   line.add_option("--steps", options.steps, "Optimizer steps, instead of --epochs.")
@@ -117,13 +118,29 @@ void check_trainables(const std::vector<Site>& sites, int64_t rank) {
          rank, grouped(parameters), bytes_text(parameters * kBytes), kBytes, bytes_text(machine_bytes()));
 }
 
-void check_plan(const TrainRun& run) {
-  if (run.planned_bytes() > machine_bytes())
+// Chooses how the run fits into its memory beside `fixed_bytes`; says what was chosen.
+void fit(const LanguageModel& model, Adapter& adapter, const Dataset& data, TrainFlags& flags, int64_t budget_bytes,
+         int64_t fixed_bytes, int threads) {
+  TrainOptions& options = flags.options;
+  const int layers = model.weights.config().layers, asked = parse_recompute(flags.memory.recompute, layers);
+  const FitChoices choices{asked == 0, options.micro_tokens == 0};
+  options.gradients.segments = std::max(asked, 1);
+  const int64_t most = resolve_micro_tokens(options, data.sequences);
+  const MemoryFit fit = fit_memory(model.weights, adapter, data.sequences, options, choices, budget_bytes - fixed_bytes,
+                                   cpu_backend(), threads);
+  const std::string recompute = recompute_text(fit.segments, layers);
+  if (!fit.fits)
     fail(Error::Kind::kMemory,
-         "the run takes {}, {} of it for the {} tokens in memory at once, and this machine has {}; lower "
-         "--micro-tokens and --context",
-         bytes_text(run.planned_bytes()), bytes_text(run.plan.arena_bytes), grouped(run.plan.micro_tokens),
-         bytes_text(machine_bytes()));
+         "the run takes at least {} (with --recompute {} and --micro-tokens {}), and {} are {}; lower --context{}, or "
+         "raise --memory",
+         bytes_text(fixed_bytes + fit.arena_bytes), recompute, fit.micro_tokens, bytes_text(budget_bytes),
+         flags.memory.memory.empty() ? "80 % of what is free" : "all that --memory allows",
+         choices.segments && choices.micro_tokens ? "" : ", --recompute auto and --micro-tokens auto choose the least");
+  if (fit.segments != options.gradients.segments || fit.micro_tokens != most)
+    say("patina: to fit into {}: --recompute {} --micro-tokens {}\n", bytes_text(budget_bytes), recompute,
+        fit.micro_tokens);
+  options.gradients.segments = fit.segments;
+  options.micro_tokens = fit.micro_tokens;
 }
 
 // Shows a run to people and programs, and keeps what train_log.json needs.
@@ -210,8 +227,10 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   TrainOptions& options = flags.options;
   options.micro_tokens = parse_micro_tokens(flags.micro_tokens);
   options.schedule = kSchedules.at(flags.schedule);
+  parse_recompute(flags.memory.recompute, 1);  // before anything slow
+  memory_budget(flags.memory.memory);
   const FormulationChoice bwd = choose_formulation(flags.bwd, given.bwd->count() > 0);
-  options.formulation = bwd.formulation;
+  options.gradients.formulation = bwd.formulation;
   flags.bwd = name(bwd.formulation);
   flags.bwd_inherited = bwd.inherited;
   DatasetOptions data_options;
@@ -243,6 +262,10 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   const int64_t process_bytes = anonymous_bytes();
   check_trainables(sites, flags.rank);
   LoraAdapter adapter(sites, flags.rank, flags.alpha, options.seed);
+  const int64_t budget_bytes = memory_budget(flags.memory.memory);
+  const int64_t fixed_bytes = process_bytes + model.weights.file().file_bytes() +
+                              4 * static_cast<int64_t>(adapter.parameters().values().size_bytes());
+  fit(model, adapter, data, flags, budget_bytes, fixed_bytes, flags.threads);
   ThreadPool pool(flags.threads);
   Trainer trainer(model.weights, adapter, data.sequences, options, cpu_backend(), pool);
   const TrainRun run{flags,
@@ -251,9 +274,9 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
                      sites,
                      adapter.parameters().parameters(),
                      trainer.plan(),
+                     budget_bytes,
                      process_bytes,
                      model.weights.fingerprint()};
-  check_plan(run);
   Json log = {{"start", start_event(run)},
               {"model", model_event(run)},
               {"data", data_event(run)},

@@ -4,6 +4,7 @@
 
 #include "base/scalar_math.h"
 #include "formats/names.h"
+#include "graph/recompute.h"
 #include "ops/cache_append.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
@@ -28,8 +29,9 @@ struct DecoderUse {
   std::function<ValueId(ValueId fresh, int layer, bool keys)> visible;
 };
 
-// Hidden states [T,D] after the last norm.
-ValueId build_decoder(Graph& graph, const DecoderModel& model, Adapter* adapter, const DecoderUse& use) {
+// Hidden states [T,D] after the last norm. `layers` gets the nodes of each.
+ValueId build_decoder(Graph& graph, const DecoderModel& model, Adapter* adapter, const DecoderUse& use,
+                      std::vector<NodeRange>& layers) {
   const DecoderConfig& config = model.config();
   AttentionSpec attention_spec{};
   attention_spec.heads = config.heads;
@@ -40,6 +42,7 @@ ValueId build_decoder(Graph& graph, const DecoderModel& model, Adapter* adapter,
 
   ValueId h = embedding(graph, use.tokens, graph.frozen("token_embd", model.embedding()), "token_embd");
   for (int i = 0; i < config.layers; ++i) {
+    const int first_node = static_cast<int>(graph.nodes().size());
     const DecoderLayer& layer = model.layers()[static_cast<size_t>(i)];
     const auto label = [&](std::string_view what) { return fmt::format("layers.{}.{}", i, what); };
     const auto project = [&](ValueId x, SiteName site, const Tensor& weight, ValueId acc) {
@@ -61,6 +64,7 @@ ValueId build_decoder(Graph& graph, const DecoderModel& model, Adapter* adapter,
     const ValueId gate = project(m, SiteName::kGate, layer.gate, kNoValue);
     const ValueId up = project(m, SiteName::kUp, layer.up, kNoValue);
     h = project(swiglu(graph, gate, up, label("ffn")), SiteName::kDown, layer.down, h);
+    layers.push_back({first_node, static_cast<int>(graph.nodes().size())});
   }
   return rms_norm(graph, h, graph.frozen("output_norm", model.output_norm()), config.norm_eps, "output_norm");
 }
@@ -73,7 +77,7 @@ ValueId rope_value(Graph& graph, std::vector<float>& table, const DecoderConfig&
 }  // namespace
 
 std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
-                                            bool with_gradient, Formulation formulation) {
+                                            const std::optional<GradientOptions>& gradients) {
   // The loss works on the head's weight alone, chunk by chunk: an adapter of the head would be left out of it.
   if (adapter != nullptr && adapter->adapts(kNoLayer, site_name(SiteName::kLmHead)))
     fail(Error::Kind::kUsage,
@@ -94,13 +98,17 @@ std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* 
                  {built->offsets, built->offsets, built->first},
                  false,
                  [](ValueId fresh, int, bool) { return fresh; }};
-  const ValueId hidden = gather_rows(graph, build_decoder(graph, model, adapter, use), built->rows, "supervised");
+  std::vector<NodeRange> layers;
+  const ValueId hidden =
+      gather_rows(graph, build_decoder(graph, model, adapter, use, layers), built->rows, "supervised");
   built->loss =
-      head_loss(graph, hidden, graph.frozen("lm_head", model.head()), built->labels, with_gradient, "lm_head");
+      head_loss(graph, hidden, graph.frozen("lm_head", model.head()), built->labels, gradients.has_value(), "lm_head");
   graph.mark_output(built->loss);
-  if (with_gradient) {
+  if (gradients) {
     PATINA_CHECK(adapter != nullptr, "gradient without an adapter");
-    built->gradients = differentiate(graph, built->loss, adapter->gradients(graph), {}, formulation);
+    const int forward_nodes = static_cast<int>(graph.nodes().size());
+    built->gradients = differentiate(graph, built->loss, adapter->gradients(graph), {}, gradients->formulation);
+    built->repeated_nodes = recompute(graph, forward_nodes, recompute_segments(layers, gradients->segments));
   }
   return built;
 }
@@ -132,7 +140,8 @@ std::unique_ptr<CacheGraph> build_cache_graph(const DecoderModel& model, Adapter
                    const ValueId cache = graph.state(label, DType::kF32, {cache_tokens, cache_width}, memory.data());
                    return cache_append(graph, cache, fresh, built->position, label);
                  }};
-  const ValueId hidden = gather_rows(graph, build_decoder(graph, model, adapter, use), built->rows, "last");
+  std::vector<NodeRange> layers;
+  const ValueId hidden = gather_rows(graph, build_decoder(graph, model, adapter, use, layers), built->rows, "last");
   built->logits = linear(graph, adapter, hidden, graph.frozen("lm_head", model.head()), kNoValue, kNoLayer,
                          site_name(SiteName::kLmHead), true);
   graph.mark_output(built->logits);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "adapter/adapter.h"
@@ -22,6 +23,7 @@ struct LossGraph {
   ValueId offsets, first;     // [B+1], [B]
   ValueId rows, labels;       // [M]
   ValueId loss;               // [1] sum of cross-entropy in nats over the M rows
+  int repeated_nodes = 0;     // forward nodes that run again in backward
   Differentiation gradients;  // seed: bound by the caller; empty without gradient
   std::vector<float> rope;    // the table that the graph reads
 };
@@ -32,10 +34,18 @@ struct LossLimits {
   int64_t positions;  // longest sequence
 };
 
-// With an adapter and `with_gradient`, gradients of its parameters are accumulated into its store; `formulation` is
-// that of the frozen products in between. Error(kUsage) where the adapter changes lm_head.
+// How gradients are computed. Neither choice changes a bit of them.
+struct GradientOptions {
+  Formulation formulation = Formulation::kFused;  // of frozen products (docs/formulations.md)
+  // 1: all forward values are kept for backward. More: the layers are cut into so many segments, and only what crosses
+  // their borders is kept; the rest is computed again (graph/recompute.h).
+  int segments = 1;
+};
+
+// With an adapter and `gradients`, gradients of its parameters are accumulated into its store. Error(kUsage) where the
+// adapter changes lm_head.
 std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
-                                            bool with_gradient, Formulation formulation = Formulation::kFused);
+                                            const std::optional<GradientOptions>& gradients);
 
 // Logits of chosen rows of one sequence that continues a key-value cache. Symbols: T new tokens, M rows.
 struct CacheGraph {

@@ -25,9 +25,9 @@ void* address(const std::vector<int32_t>& ints) { return const_cast<int32_t*>(in
 
 }  // namespace
 
-LossRunner::LossRunner(const DecoderModel& model, Adapter* adapter, const LossLimits& limits, bool with_gradient,
-                       const Backend& backend, ThreadPool& pool, Formulation formulation)
-    : graph_(build_loss_graph(model, adapter, limits, with_gradient, formulation)),
+LossRunner::LossRunner(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
+                       const std::optional<GradientOptions>& gradients, const Backend& backend, ThreadPool& pool)
+    : graph_(build_loss_graph(model, adapter, limits, gradients)),
       executor_(std::make_unique<Executor>(graph_->graph, backend, pool)) {}
 
 std::vector<int64_t> LossRunner::bind(const MicroBatch& batch, float gradient_scale) {
@@ -81,7 +81,7 @@ LossLimits loss_limits(std::span<const Sequence> sequences, int64_t micro_tokens
 
 Evaluation evaluate(const DecoderModel& model, Adapter* adapter, std::span<const Sequence> sequences,
                     int64_t micro_tokens, const Backend& backend, ThreadPool& pool) {
-  LossRunner runner(model, adapter, loss_limits(sequences, micro_tokens), false, backend, pool);
+  LossRunner runner(model, adapter, loss_limits(sequences, micro_tokens), std::nullopt, backend, pool);
   std::vector<size_t> order(sequences.size());
   std::iota(order.begin(), order.end(), size_t{0});
   Evaluation result;

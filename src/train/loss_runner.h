@@ -15,8 +15,8 @@ namespace patina {
 
 class LossRunner {
  public:
-  LossRunner(const DecoderModel& model, Adapter* adapter, const LossLimits& limits, bool with_gradient,
-             const Backend& backend, ThreadPool& pool, Formulation formulation = Formulation::kFused);
+  LossRunner(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
+             const std::optional<GradientOptions>& gradients, const Backend& backend, ThreadPool& pool);
 
   // Sum of cross-entropy over the supervised tokens of a micro-batch, in nats. With gradient, adds gradient_scale * d
   // loss to the adapter's gradients. A micro-batch without supervised tokens costs nothing and gives 0.

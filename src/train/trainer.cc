@@ -17,7 +17,9 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-int64_t longest(std::span<const Sequence> sequences) {
+}  // namespace
+
+int64_t longest_sequence(std::span<const Sequence> sequences) {
   int64_t tokens = 1;
   for (const Sequence& sequence : sequences) tokens = std::max(tokens, static_cast<int64_t>(sequence.ids.size()));
   return tokens;
@@ -25,10 +27,8 @@ int64_t longest(std::span<const Sequence> sequences) {
 
 int64_t resolve_micro_tokens(const TrainOptions& options, std::span<const Sequence> sequences) {
   const int64_t wanted = options.micro_tokens > 0 ? options.micro_tokens : kAutoMicroTokens;
-  return std::max(longest(sequences), std::min(wanted, options.batch_tokens));
+  return std::max(longest_sequence(sequences), std::min(wanted, options.batch_tokens));
 }
-
-}  // namespace
 
 Trainer::Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Sequence> sequences,
                  const TrainOptions& options, const Backend& backend, ThreadPool& pool)
@@ -37,7 +37,7 @@ Trainer::Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Se
       options_(options),
       pool_(pool),
       limits_(loss_limits(sequences, resolve_micro_tokens(options, sequences))),
-      runner_(model, &adapter, limits_, true, backend, pool, options.formulation),
+      runner_(model, &adapter, limits_, options.gradients, backend, pool),
       optimizer_(adapter.parameters().values().size(), options.adamw) {
   PATINA_CHECK(!sequences.empty(), "no sequences");
   // Shuffling decides how sequences fill steps, so epochs may differ by a step: count them all.

@@ -24,7 +24,7 @@ struct TrainOptions {
   double grad_clip = 1.0;  // 0 = off
   uint64_t seed = 42;
   AdamWOptions adamw;
-  Formulation formulation = Formulation::kFused;  // of the gradients of frozen products
+  GradientOptions gradients;
 };
 
 // What is known before the first step.
@@ -78,6 +78,10 @@ struct TrainResult {
   Reason reason = Reason::kCompleted;
   double ms = 0.0;
 };
+
+int64_t longest_sequence(std::span<const Sequence> sequences);  // in tokens, at least 1
+// Tokens of the largest micro-batch: as asked for or 512, at least the longest sequence.
+int64_t resolve_micro_tokens(const TrainOptions& options, std::span<const Sequence> sequences);
 
 class Trainer {
  public:

@@ -68,7 +68,7 @@ TEST_F(GeneratorTest, CacheGivesTheLogitsOfTheWholeText) {
 TEST_F(GeneratorTest, LogitsGiveTheLossOfTraining) {
   const std::vector<int32_t> tokens = random_tokens(12);
   const auto count = static_cast<int64_t>(tokens.size()) - 1;
-  auto graph = build_loss_graph(lm_.model, adapter_.get(), {count, 1, count}, false);
+  auto graph = build_loss_graph(lm_.model, adapter_.get(), {count, 1, count}, std::nullopt);
   Executor executor(graph->graph, cpu_backend(), pool_);
   std::vector<int32_t> inputs(tokens.begin(), tokens.end() - 1), labels(tokens.begin() + 1, tokens.end());
   std::vector<int32_t> rows(inputs.size());

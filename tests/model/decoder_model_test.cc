@@ -260,7 +260,7 @@ TEST(DecoderModel, EmbeddingAndHeadInAnyType) {
     const TinyLm lm(with_type("token_embd.weight", dtype));
     EXPECT_EQ(lm.model.embedding().dtype, dtype);
     EXPECT_EQ(lm.model.layers()[0].q.dtype, DType::kF32);
-    auto graph = build_loss_graph(lm.model, nullptr, {3, 1, 3}, false);
+    auto graph = build_loss_graph(lm.model, nullptr, {3, 1, 3}, std::nullopt);
     ReferenceExecutor<double> reference(graph->graph);
     std::vector<int32_t> tokens = {7, 100, 259}, positions = {0, 1, 2}, offsets = {0, 3}, first = {0}, rows = {0, 1, 2},
                          labels = {100, 259, 2};

@@ -59,11 +59,11 @@ void bind(AnyExecutor& executor, const LossGraph& graph, Batch& batch) {
 }
 
 struct Subject {
-  explicit Subject(const TinyModel& options, Batch inputs, Formulation formulation = Formulation::kFused)
+  explicit Subject(const TinyModel& options, Batch inputs, const GradientOptions& gradients = {})
       : lm(options),
         adapter(half_trained(layer_sites(lm.model))),
         batch(std::move(inputs)),
-        graph(build_loss_graph(lm.model, adapter.get(), batch.limits(), true, formulation)) {}
+        graph(build_loss_graph(lm.model, adapter.get(), batch.limits(), gradients)) {}
 
   // Loss, and the gradient of the adapter on top of zeros.
   double run(const Backend& backend, int threads) {
@@ -190,7 +190,7 @@ TEST_P(ModelGradients, FormulationsGiveTheSameBits) {
   constexpr int64_t kProducts = 11;
   std::vector<float> first;
   for (const FormulationName& row : kFormulations) {
-    Subject subject({.dtype = GetParam()}, Batch({17, 9, 1}), row.formulation);
+    Subject subject({.dtype = GetParam()}, Batch({17, 9, 1}), {row.formulation});
     const FormulationCounts& counts = subject.graph->gradients.formulations;
     const bool quantised = info(GetParam()).block_values > 1;
     const Formulation ran = row.formulation == Formulation::kMm && quantised ? Formulation::kOutprod : row.formulation;
@@ -216,6 +216,35 @@ TEST_P(ModelGradients, FormulationsGiveTheSameBits) {
     all.push_back(static_cast<float>(loss));
     if (first.empty()) first = all;
     EXPECT_EQ(std::memcmp(all.data(), first.data(), all.size() * sizeof(float)), 0) << row.name;
+  }
+}
+
+// By segments of layers, with any formulation: less memory, the same bits.
+TEST(WholeModel, RecomputeGivesTheSameBits) {
+  std::vector<float> first;
+  int64_t previous_bytes = INT64_MAX;
+  int previous_nodes = -1;
+  for (const int segments : {1, 2, 3, 5, 99}) {
+    Subject subject({.dtype = DType::kQ8_0, .layers = 5}, Batch({33, 20, 5}), {Formulation::kFused, segments});
+    const double loss = subject.run(cpu_backend(), 2);
+    std::vector<float> all(subject.adapter->parameters().gradients().begin(),
+                           subject.adapter->parameters().gradients().end());
+    all.push_back(static_cast<float>(loss));
+    if (first.empty()) first = all;
+    EXPECT_EQ(std::memcmp(all.data(), first.data(), all.size() * sizeof(float)), 0) << segments;
+    const int64_t bytes = plan_memory(subject.graph->graph, cpu_backend(), 2).arena_bytes;
+    EXPECT_TRUE(segments == 99 ? bytes == previous_bytes : bytes < previous_bytes) << segments << ": " << bytes;
+    EXPECT_TRUE(segments == 99 ? subject.graph->repeated_nodes == previous_nodes
+                               : subject.graph->repeated_nodes > previous_nodes);
+    previous_bytes = bytes;
+    previous_nodes = subject.graph->repeated_nodes;
+  }
+  for (const FormulationName& row : kFormulations) {
+    Subject subject({.dtype = DType::kBF16}, Batch({9, 4}), {row.formulation, 1});
+    Subject again({.dtype = DType::kBF16}, Batch({9, 4}), {row.formulation, 2});
+    EXPECT_EQ(subject.run(cpu_backend(), 2), again.run(cpu_backend(), 3));
+    EXPECT_TRUE(std::ranges::equal(subject.adapter->parameters().gradients(), again.adapter->parameters().gradients()))
+        << row.name;
   }
 }
 

@@ -46,7 +46,7 @@ LossAndGradient in_micro_batches(const DecoderModel& model, LoraAdapter& adapter
   int64_t most = 0;
   for (const Sequence& sequence : sequences) most += static_cast<int64_t>(sequence.ids.size());
   ThreadPool pool(2);
-  LossRunner runner(model, &adapter, loss_limits(sequences, most), true, cpu_backend(), pool);
+  LossRunner runner(model, &adapter, loss_limits(sequences, most), GradientOptions{}, cpu_backend(), pool);
   std::span<float> gradients = adapter.parameters().gradients();
   std::fill(gradients.begin(), gradients.end(), 0.0f);
   LossAndGradient result;
@@ -260,7 +260,7 @@ TEST(FieldIssues, FieldIssue16_AnAdapterOfAnotherModelIsRefused) {
 TEST(FieldIssues, FieldIssue16_AnAdapterOfTheHeadIsNotLeftOutOfTheLoss) {
   const TinyLm lm({.tied_head = false});
   const auto adapter = half_trained(lm.model.sites());
-  const std::string text = refusal([&] { build_loss_graph(lm.model, adapter.get(), {8, 1, 8}, false); });
+  const std::string text = refusal([&] { build_loss_graph(lm.model, adapter.get(), {8, 1, 8}, std::nullopt); });
   EXPECT_NE(text.find("lm_head"), std::string::npos) << text;
 }
 

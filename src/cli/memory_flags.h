@@ -1,0 +1,25 @@
+// --recompute and --memory: how a run fits into memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cli/command.h"
+#include "train/fit.h"
+
+namespace patina {
+
+struct MemoryFlags {
+  std::string recompute = "auto", memory;
+};
+
+void add_memory_options(CommandLine& line, MemoryFlags& flags);
+
+// Segments that --recompute asks for: 0 for auto. Error(kUsage) where it is neither a known word nor a number.
+int parse_recompute(const std::string& text, int layers);
+// --memory, "2GiB" or "900 MB"; empty: 80 % of what is free beside what the process has. Error(kUsage).
+int64_t memory_budget(const std::string& text);
+// "off", "layer" or "3 segments".
+std::string recompute_text(int segments, int layers);
+
+}  // namespace patina
