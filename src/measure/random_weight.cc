@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "quant/block_scales.h"
 #include "quant/decode.h"
 
 namespace patina {
@@ -20,18 +21,6 @@ namespace {
 constexpr int64_t kTaskBytes = 1 << 16;
 constexpr size_t kTableSize = 1 << 16;
 
-// Where a block's F16 scales lie, and the exponent that brings values to about 1: a code is up to 2^bits times a
-// sub-scale.
-struct Scales {
-  DType dtype;
-  int exponent;
-  std::vector<size_t> offsets;
-};
-const Scales kScales[] = {
-    {DType::kQ8_0, -6, {0}},    {DType::kQ4_0, -2, {0}},      {DType::kQ4_1, -3, {0, 2}}, {DType::kQ5_0, -3, {0}},
-    {DType::kQ5_1, -4, {0, 2}}, {DType::kQ2_K, -5, {80, 82}}, {DType::kQ3_K, -6, {108}},  {DType::kQ4_K, -8, {0, 2}},
-    {DType::kQ5_K, -9, {0, 2}}, {DType::kQ6_K, -10, {208}},   {DType::kIQ4_NL, -6, {0}},  {DType::kIQ4_XS, -10, {0}},
-};
 constexpr uint8_t kLowestPower = 123;  // MXFP4's scale is a power of two: code 127 is 1, and values are up to 6 of it
 
 const std::vector<float>& normal_table() {
@@ -98,9 +87,9 @@ void fill_blocks(DType dtype, std::byte* to, int64_t begin, int64_t end, const R
       first[0] = static_cast<std::byte>(kLowestPower + (static_cast<unsigned>(first[0]) & 3));
       continue;
     }
-    const auto* scales = std::ranges::find(kScales, dtype, &Scales::dtype);
-    PATINA_CHECK(scales != std::end(kScales), "type {}", name(dtype));
-    for (const size_t offset : scales->offsets) {  // a random mantissa under a positive sign and a fixed exponent
+    const auto* scales = std::ranges::find(kBlockScales, dtype, &BlockScales::dtype);
+    PATINA_CHECK(scales != std::end(kBlockScales), "type {}", name(dtype));
+    for (const size_t offset : scales->offsets()) {  // a random mantissa under a positive sign and a fixed exponent
       uint16_t word;
       std::memcpy(&word, first + offset, sizeof word);
       word = static_cast<uint16_t>((word & 0x3ff) | (scales->exponent + 15) << 10);

@@ -5,23 +5,11 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "quant/block_scales.h"
 
 namespace patina {
 
 namespace {
-
-// Where a block's F16 scales lie, and the exponent that brings values to about 1: a code is up to 2^bits times a
-// sub-scale.
-struct Scales {
-  DType dtype;
-  int exponent;
-  std::vector<size_t> offsets;
-};
-const Scales kScales[] = {
-    {DType::kQ8_0, -6, {0}},    {DType::kQ4_0, -2, {0}},      {DType::kQ4_1, -3, {0, 2}}, {DType::kQ5_0, -3, {0}},
-    {DType::kQ5_1, -4, {0, 2}}, {DType::kQ2_K, -4, {80, 82}}, {DType::kQ3_K, -5, {108}},  {DType::kQ4_K, -8, {0, 2}},
-    {DType::kQ5_K, -9, {0, 2}}, {DType::kQ6_K, -10, {208}},   {DType::kIQ4_NL, -6, {0}},  {DType::kIQ4_XS, -10, {0}},
-};
 
 uint16_t f16(uint32_t sign, int exponent, uint32_t mantissa) {
   return static_cast<uint16_t>((sign & 1) << 15 | static_cast<uint32_t>(exponent + 15) << 10 | (mantissa & 0x3ff));
@@ -56,10 +44,10 @@ std::vector<std::byte> random_weight(DType dtype, int64_t rows, int64_t columns,
     for (size_t at = 0; at < bytes.size(); at += step) put(at, static_cast<uint8_t>(124 + random.bits(at)[1] % 4));
     return bytes;
   }
-  for (const Scales& scales : kScales) {
+  for (const BlockScales& scales : kBlockScales) {
     if (scales.dtype != dtype) continue;
     for (size_t at = 0; at < bytes.size(); at += step)
-      for (const size_t offset : scales.offsets) {
+      for (const size_t offset : scales.offsets()) {
         const auto word = random.bits(bytes.size() + at + offset);
         put(at + offset, f16(0, scales.exponent, word[0]));
       }
