@@ -26,6 +26,7 @@ Executor::Executor(const Graph& graph, const Backend& backend, ThreadPool& pool)
     const ValueId id = static_cast<ValueId>(v);
     shapes_[v] = graph.maximum_shape(id);
     const Value& owner = graph.value(plan_.storage[v]);
+    if (owner.kind == ValueKind::kComputed && owner.producer < 0) continue;  // gone
     if (owner.kind == ValueKind::kComputed)
       data_[v] = arena_ + plan_.offset_bytes[static_cast<size_t>(plan_.storage[v])] +
                  bytes_of(graph.value(id).dtype, graph.value(id).offset);

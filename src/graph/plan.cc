@@ -126,7 +126,7 @@ Plan plan_memory(const Graph& graph, const Backend& backend, int threads) {
   std::vector<Block> blocks;
   for (size_t v = 0; v < values; ++v) {
     const ValueId id = static_cast<ValueId>(v);
-    if (plan.storage[v] != id || graph.value(id).kind != ValueKind::kComputed) continue;
+    if (plan.storage[v] != id || graph.value(id).kind != ValueKind::kComputed || graph.value(id).producer < 0) continue;
     blocks.push_back({aligned(graph.maximum_bytes(id)), graph.value(id).producer, last[v], id});
   }
   plan.scratch_bytes.assign(static_cast<size_t>(nodes), 0);

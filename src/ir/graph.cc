@@ -122,8 +122,16 @@ void Graph::replace_input(int node, ValueId from, ValueId to) {
   std::ranges::replace(nodes_.at(static_cast<size_t>(node)).inputs, from, to);
 }
 
+void Graph::replace(int node, std::shared_ptr<const Op> op, std::vector<ValueId> inputs, std::string label) {
+  Node& changed = nodes_.at(static_cast<size_t>(node));
+  changed.op = std::move(op);
+  changed.inputs = std::move(inputs);
+  changed.label = std::move(label);
+}
+
 void Graph::reorder(const std::vector<int>& order) {
-  PATINA_CHECK(order.size() == nodes_.size(), "{} of {} nodes", order.size(), nodes_.size());
+  for (const Node& node : nodes_)
+    for (const ValueId output : node.outputs) value(output).producer = -1;
   std::vector<Node> nodes;
   for (const int index : order) {
     for (const ValueId output : nodes_.at(static_cast<size_t>(index)).outputs)

@@ -47,7 +47,7 @@ struct Value {
   Shape strides;                     // in elements
   ValueId view_of = kNoValue;        // the value whose storage this is a view of
   int64_t offset = 0;                // of a view, in elements of the storage of view_of
-  int producer = -1;                 // node, -1 for values that no node makes
+  int producer = -1;                 // node, -1 for values that no node makes (any more)
   void* data = nullptr;              // external kinds: where it lies (may be bound later)
   const int32_t* row_map = nullptr;  // frozen weights, see Tensor
 };
@@ -115,7 +115,10 @@ class Graph {
   std::vector<ValueId> repeat(int node, std::vector<ValueId> inputs);
   // Node `node` reads `to` wherever it read `from`.
   void replace_input(int node, ValueId from, ValueId to);
-  // Brings all nodes into another order, given by their present indices.
+  // Node `node` becomes another operation on other inputs that makes the same outputs.
+  void replace(int node, std::shared_ptr<const Op> op, std::vector<ValueId> inputs, std::string label);
+  // Brings the nodes into another order, given by their present indices. Those that are left out are gone, and so are
+  // their outputs, which no other node may read.
   void reorder(const std::vector<int>& order);
 
   // Values the caller reads after a run: they stay alive to its end.

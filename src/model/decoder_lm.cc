@@ -4,6 +4,7 @@
 
 #include "base/scalar_math.h"
 #include "formats/names.h"
+#include "graph/fuse.h"
 #include "graph/recompute.h"
 #include "ops/cache_append.h"
 #include "ops/elementwise.h"
@@ -110,6 +111,7 @@ std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* 
     built->gradients = differentiate(graph, built->loss, adapter->gradients(graph), {}, gradients->formulation);
     built->repeated_nodes = recompute(graph, forward_nodes, recompute_segments(layers, gradients->segments));
   }
+  fuse_branches(graph);
   return built;
 }
 

@@ -24,11 +24,16 @@ Formulation choose(Formulation wanted, const Graph& graph, ValueId dy, ValueId w
 }  // namespace
 
 std::string FrozenLinear::attributes() const {
-  return std::string(direction == Direction::kForward ? "forward" : "backward") + (few_rows ? ",few_rows" : "");
+  std::string text(direction == Direction::kForward ? "forward" : "backward");
+  if (few_rows) text += ",few_rows";
+  if (branch)
+    text += fmt::format(",branch={}{}{}", branch->scale, branch->transposed ? ",transposed" : "",
+                        branch->first ? ",first" : "");
+  return text;
 }
 
 void FrozenLinear::gradient(GradientBuilder& builder, const Node& node) const {
-  PATINA_CHECK(direction == Direction::kForward, "second derivative at {}", node.label);
+  PATINA_CHECK(direction == Direction::kForward && !branch, "second derivative at {}", node.label);
   const ValueId x = node.inputs[0], acc = node.inputs[2], dy = builder.dy(node.outputs[0]);
   if (acc != kNoValue && builder.wants(acc)) builder.contribute(acc, dy);
   if (!builder.wants(x)) return;

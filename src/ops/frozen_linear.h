@@ -1,6 +1,8 @@
 // The frozen product, both ways: what the program exists for.
 #pragma once
 
+#include <optional>
+
 #include "ir/graph.h"
 
 namespace patina {
@@ -12,8 +14,17 @@ namespace patina {
 // output is one chain of fused multiply-adds along the contraction, begun at acc, in order; with `few_rows` a product
 // of fewer than 8 rows takes dot products with 16 fixed partial sums instead (generation only: bound by reading W
 // once).
+//
+// With a branch (inputs 3 and 4, put there by graph/fuse.h) the product of an adapter's factor is added in the same
+// pass over the output: scale * left [T,R] . right, right [R,..] or its transpose. It comes before or after the frozen
+// product, as the matmul did that it stands for: the same chain.
 struct FrozenLinear : Op {
   enum class Direction : uint8_t { kForward, kBackward };
+  struct Branch {
+    float scale;
+    bool transposed;  // right lies as [..,R]
+    bool first;       // before the frozen product
+  };
   FrozenLinear(Direction which, bool allow_few_rows) : direction(which), few_rows(allow_few_rows) {}
   std::string_view name() const override { return "frozen_linear"; }
   std::string attributes() const override;
@@ -22,6 +33,7 @@ struct FrozenLinear : Op {
 
   Direction direction;
   bool few_rows;
+  std::optional<Branch> branch = {};
 };
 
 ValueId frozen_linear(Graph& graph, ValueId x, ValueId weight, ValueId acc, std::string_view label,

@@ -153,6 +153,36 @@ TEST(Product, NothingToAdd) {
   check({.m = 0, .n = 7, .k = 3});
 }
 
+// Two terms give the bits of two calls.
+TEST(Product, TwoTermsAreTwoCalls) {
+  const std::vector<float> x = random_floats(50 * 600, 1), h = random_floats(50 * 5, 2),
+                           factor = random_floats(5 * 300, 3);
+  const std::vector<std::byte> stored = random_weight(DType::kQ8_0, 300, 600 / 32 * 32, 4);
+  const Tensor weight = dense(const_cast<std::byte*>(stored.data()), DType::kQ8_0, Shape{300, 576});
+  const ProductTerm frozen{576, {x.data(), 600, 1}, RightOperand::frozen(weight, true)};
+  const ProductTerm thin{5, {h.data(), 5, 1, 0.7f}, RightOperand::numbers(factor.data(), 300, 1)};
+  const ProductTerm none{0, {nullptr, 0, 1}, RightOperand::numbers(nullptr, 1, 1)};
+  for_each_target([&] {
+    for (const int threads : {1, 3}) {
+      ThreadPool pool(threads);
+      std::vector<std::byte> memory;
+      const std::span<std::byte> scratch = exact_scratch(memory, product_scratch_bytes(300, 576, threads));
+      for (const bool swap : {false, true}) {
+        std::vector<float> one(50 * 300, 2.0f), two = one;
+        const ProductTerm terms[] = {swap ? thin : frozen, swap ? frozen : thin};
+        product(50, 300, terms, one.data(), 300, true, pool, scratch);
+        for (const ProductTerm& term : terms) product(50, 300, {&term, 1}, two.data(), 300, true, pool, scratch);
+        EXPECT_EQ(one, two);
+        const ProductTerm with_none[] = {none, terms[1]};
+        std::vector<float> only(50 * 300, kCanary), expected = only;
+        product(50, 300, with_none, only.data(), 300, false, pool, scratch);
+        product(50, 300, {&terms[1], 1}, expected.data(), 300, false, pool, scratch);
+        EXPECT_EQ(only, expected) << "a term without depth does not count as the first";
+      }
+    }
+  });
+}
+
 TEST(Product, ScratchOfOneThreadIsUnderOneMebibyte) {
   EXPECT_LT(product_scratch_bytes(100000, 100000, 1), 1 << 20);
   EXPECT_EQ(product_scratch_bytes(100000, 100000, 7), 7 * product_scratch_bytes(100000, 100000, 1));

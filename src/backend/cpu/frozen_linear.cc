@@ -1,6 +1,7 @@
 // Kernels of frozen_linear and matmul: operands of the blocked product.
 #include "ops/frozen_linear.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "backend/cpu/kernels.h"
@@ -24,6 +25,15 @@ bool begin_at(const Tensor& acc, const Tensor& out) {
 
 LeftOperand left(const Tensor& x, float scale = 1.0f) { return {x.f32(), x.strides[0], x.strides[1], scale}; }
 
+// b [K,N] as it lies, or as its transpose [N,K].
+RightOperand right(const Tensor& b, bool transposed) {
+  return RightOperand::numbers(b.f32(), b.strides[transposed ? 1 : 0], b.strides[transposed ? 0 : 1]);
+}
+
+ProductTerm branch_term(const FrozenLinear::Branch& branch, const Tensor& a, const Tensor& b) {
+  return {a.shape[1], left(a, branch.scale), right(b, branch.transposed)};
+}
+
 }  // namespace
 
 void frozen_linear(const Op& op, std::span<const Tensor> in, std::span<const Tensor> out, KernelContext& context) {
@@ -34,23 +44,24 @@ void frozen_linear(const Op& op, std::span<const Tensor> in, std::span<const Ten
     few_row_product(x, weight, acc, y, context.pool);
     return;
   }
-  product(x.shape[0], y.shape[1], x.shape[1], left(x), RightOperand::frozen(weight, forward), y.f32(), y.strides[0],
+  const ProductTerm frozen{x.shape[1], left(x), RightOperand::frozen(weight, forward)};
+  ProductTerm terms[kMaxTerms] = {frozen, frozen};
+  if (attributes.branch) terms[attributes.branch->first ? 0 : 1] = branch_term(*attributes.branch, in[3], in[4]);
+  product(x.shape[0], y.shape[1], std::span(terms).first(attributes.branch ? 2 : 1), y.f32(), y.strides[0],
           begin_at(acc, y), context.pool, context.scratch);
 }
 
 void matmul(const Op& op, std::span<const Tensor> in, std::span<const Tensor> out, KernelContext& context) {
   const auto& attributes = static_cast<const MatMul&>(op);
   const Tensor &a = in[0], &b = in[1], &acc = in[2], &y = out[0];
-  const int64_t along_k = attributes.transposed ? b.strides[1] : b.strides[0];
-  const int64_t along_n = attributes.transposed ? b.strides[0] : b.strides[1];
-  product(a.shape[0], y.shape[1], a.shape[1], left(a, attributes.scale),
-          RightOperand::numbers(b.f32(), along_k, along_n), y.f32(), y.strides[0], begin_at(acc, y), context.pool,
-          context.scratch);
+  product(a.shape[0], y.shape[1], a.shape[1], left(a, attributes.scale), right(b, attributes.transposed), y.f32(),
+          y.strides[0], begin_at(acc, y), context.pool, context.scratch);
 }
 
 // Of both ops.
 int64_t matrix_product_scratch(const Op&, std::span<const Tensor> in, std::span<const Tensor> out, int threads) {
-  return product_scratch_bytes(out[0].shape[1], in[0].shape[1], threads);
+  const int64_t inner = std::max(in[0].shape[1], in.size() > 3 ? in[3].shape[1] : 0);
+  return product_scratch_bytes(out[0].shape[1], inner, threads);
 }
 
 }  // namespace patina::cpu

@@ -33,11 +33,23 @@ struct RightOperand {
   int64_t first_row = 0;
 };
 
-// C [M,N] (rows `c_stride` apart) = (accumulate ? C : 0) + A . B. Every element is one chain of fused multiply-adds in
-// order of k: the same bits for any blocking, number of threads and instruction set with FMA. C overlaps neither
-// operand.
-void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightOperand& b, float* c, int64_t c_stride,
-             bool accumulate, ThreadPool& pool, std::span<std::byte> scratch);
+struct ProductTerm {
+  int64_t k;
+  LeftOperand a;
+  RightOperand b;
+};
+inline constexpr int kMaxTerms = 2;
+
+// C [M,N] (rows `c_stride` apart) = (accumulate ? C : 0) + the sum of A [M,K] . B [K,N] over one or two terms. Every
+// element is one chain of fused multiply-adds, term by term in order of k: the same bits for any blocking, number of
+// threads and instruction set with FMA, and for two calls in place of two terms. C overlaps no operand.
+void product(int64_t m, int64_t n, std::span<const ProductTerm> terms, float* c, int64_t c_stride, bool accumulate,
+             ThreadPool& pool, std::span<std::byte> scratch);
+inline void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightOperand& b, float* c,
+                    int64_t c_stride, bool accumulate, ThreadPool& pool, std::span<std::byte> scratch) {
+  const ProductTerm term{k, a, b};
+  product(m, n, {&term, 1}, c, c_stride, accumulate, pool, scratch);
+}
 
 // Scratch of product() for B [k,n] of at most these sizes and any A: packed panels only, under 1 MiB a thread.
 int64_t product_scratch_bytes(int64_t n, int64_t k, int threads);

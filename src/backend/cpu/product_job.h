@@ -42,16 +42,19 @@ struct alignas(64) TaskCounter {
   std::atomic<int64_t> taken{0};
 };
 
-struct ProductJob {
-  int64_t m, n, k;
-  LeftOperand a;
-  RightOperand b;
+struct TermJob : ProductTerm {
   DecodeRow decode;
+  int64_t pass_k;  // contraction per pass
+};
+
+struct ProductJob {
+  int64_t m, n, longest_k;
+  TermJob terms[kMaxTerms];
+  int count;
   float* c;
   int64_t c_stride;
   bool accumulate;
 
-  int64_t pass_k;           // contraction per pass
   int64_t chunk_n, chunks;  // columns per task
   float* buffers;           // per worker: a chunk of B, panels of A, decoded rows
   int64_t threads;
