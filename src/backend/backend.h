@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/function_ref.h"
 #include "base/threads.h"
 #include "ir/graph.h"
 
@@ -14,6 +15,8 @@ namespace patina {
 struct KernelContext {
   ThreadPool& pool;
   std::span<std::byte> scratch;  // 64-byte aligned, at least what scratch_bytes() asked for
+  // Where given, a kernel that goes through a large frozen weight row by row may tell how many rows it is done with.
+  const FunctionRef<void(int64_t rows)>* rows_done = nullptr;
 };
 
 // Inputs and outputs in the order of the op's contract; an absent optional input has no data. A kernel allocates

@@ -95,6 +95,21 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_bytes_);
 }
 
+void read_pages(std::span<const std::byte> bytes) {
+  void* const begin = const_cast<std::byte*>(bytes.data());
+  // First all of it is asked of the disk at once, then it is waited for and entered into the process's page tables.
+  ::madvise(begin, bytes.size(), MADV_WILLNEED);
+#ifdef MADV_POPULATE_READ  // Linux 5.14
+  ::madvise(begin, bytes.size(), MADV_POPULATE_READ);
+#endif
+}
+
+void release_pages(std::span<const std::byte> bytes) {
+  ::madvise(const_cast<std::byte*>(bytes.data()), bytes.size(), MADV_DONTNEED);
+}
+
+int64_t page_bytes() { return ::sysconf(_SC_PAGESIZE); }
+
 std::string read_file(const std::filesystem::path& path) {
   struct stat status;
   const Descriptor descriptor(open_regular(path, &status));

@@ -31,6 +31,13 @@ class MappedFile {
   size_t size_bytes_ = 0;
 };
 
+// Pages of a map: `bytes` starts at a page. read_pages() brings them into memory, release_pages() gives their memory
+// back; neither can fail, for they are read again when they are used. A part of a file that is no longer there shows
+// itself then.
+void read_pages(std::span<const std::byte> bytes);
+void release_pages(std::span<const std::byte> bytes);
+int64_t page_bytes();
+
 // Reads a whole file. Error(kIo) naming the path.
 std::string read_file(const std::filesystem::path& path);
 

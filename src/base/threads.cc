@@ -206,6 +206,54 @@ void ThreadPool::run_on_all(FunctionRef<void(int worker)> body) {
   }
 }
 
+struct BackgroundThread::Shared {
+  std::function<bool()> work;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool woken = false;
+  std::atomic<bool> stop{false};
+  std::thread thread;
+
+  void run() {
+    while (true) {
+      {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return woken || stop; });
+        woken = false;
+      }
+      do
+        if (stop) return;
+      while (work());
+    }
+  }
+};
+
+BackgroundThread::BackgroundThread(std::function<bool()> work) : shared_(std::make_unique<Shared>()) {
+  shared_->work = std::move(work);
+  try {
+    shared_->thread = std::thread([shared = shared_.get()] { shared->run(); });
+  } catch (const std::system_error& error) {
+    fail(Error::Kind::kUsage, "cannot start a thread: {}", error.what());
+  }
+}
+
+BackgroundThread::~BackgroundThread() {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->stop = true;
+  }
+  shared_->changed.notify_one();
+  shared_->thread.join();
+}
+
+void BackgroundThread::wake() {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->woken = true;
+  }
+  shared_->changed.notify_one();
+}
+
 void Barrier::wait() {
   const uint32_t round = round_.load(std::memory_order_acquire);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "base/function_ref.h"
@@ -34,6 +35,23 @@ class ThreadPool {
   struct Shared;
   std::unique_ptr<Shared> shared_;
   int threads_;
+};
+
+// A thread beside the pool, for work that waits (for a disk) more than it computes. It sleeps until wake(), then calls
+// work() until that returns false; work() throws nothing. The destructor waits for the call under way, not for more.
+class BackgroundThread {
+ public:
+  explicit BackgroundThread(std::function<bool()> work);
+  ~BackgroundThread();
+  BackgroundThread(const BackgroundThread&) = delete;
+  BackgroundThread& operator=(const BackgroundThread&) = delete;
+
+  // work() sees all that was written before, now or in a call that begins later. Allocates nothing.
+  void wake();
+
+ private:
+  struct Shared;
+  std::unique_ptr<Shared> shared_;
 };
 
 // A barrier for `threads` workers of one run_on_all: spins briefly, then yields. Reusable.

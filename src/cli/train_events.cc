@@ -68,6 +68,7 @@ Json start_event(const TrainRun& run) {
                 {"lossOn", flags.loss_on},
                 {"chatTemplate", flags.chat_template},
                 {"recompute", recompute_text(options.gradients.segments, run.model.weights.config().layers)},
+                {"weights", flags.weights},
                 {"seed", options.seed},
                 {"threads", flags.threads},
                 {"isa", cpu_isa()},
@@ -78,10 +79,14 @@ Json start_event(const TrainRun& run) {
 
 Json model_event(const TrainRun& run) {
   const DecoderConfig& config = run.model.weights.config();
-  return {{"path", run.flags.model},         {"architecture", config.architecture},
-          {"layers", config.layers},         {"width", config.width},
-          {"vocab", config.vocabulary},      {"types", type_counts(run.model.weights.file())},
-          {"bytes", run.plan.weights_bytes}, {"ms", run.model.load_ms}};
+  return {{"path", run.flags.model},
+          {"architecture", config.architecture},
+          {"layers", config.layers},
+          {"width", config.width},
+          {"vocab", config.vocabulary},
+          {"types", type_counts(run.model.weights.file())},
+          {"bytes", run.model.weights.file().file_bytes()},
+          {"ms", run.model.load_ms}};
 }
 
 Json data_event(const TrainRun& run) {
@@ -100,6 +105,7 @@ Json data_event(const TrainRun& run) {
 
 Json memory_event(const TrainRun& run) {
   return {{"weights", run.plan.weights_bytes},
+          {"streamed", run.flags.options.stream_weights},
           {"trainables", run.plan.trainable_bytes},
           {"moments", run.plan.moments_bytes},
           {"saved", run.plan.saved_bytes},
@@ -181,11 +187,13 @@ std::string describe(const TrainRun& run) {
       grouped(plan.warmup_steps), counted(run.flags.options.batch_tokens, "token"), grouped(plan.micro_tokens),
       raised ? fmt::format(" (--micro-tokens {} was raised to the longest sequence)", asked_micro_tokens) : "");
   text += fmt::format(
-      "memory    {} planned: weights {} (mapped file), trainables {}, moments {}, saved activations {}, scratch {}, "
+      "memory    {} planned: weights {} ({}), trainables {}, moments {}, saved activations {}, scratch {}, "
       "process {}\n",
-      bytes_text(run.planned_bytes()), bytes_text(plan.weights_bytes), bytes_text(plan.trainable_bytes),
-      bytes_text(plan.moments_bytes), bytes_text(plan.saved_bytes), bytes_text(plan.arena_bytes - plan.saved_bytes),
-      bytes_text(run.process_bytes));
+      bytes_text(run.planned_bytes()), bytes_text(plan.weights_bytes),
+      run.flags.options.stream_weights ? "streamed, of a file of " + bytes_text(run.model.weights.file().file_bytes())
+                                       : "mapped file",
+      bytes_text(plan.trainable_bytes), bytes_text(plan.moments_bytes), bytes_text(plan.saved_bytes),
+      bytes_text(plan.arena_bytes - plan.saved_bytes), bytes_text(run.process_bytes));
   std::string ways;
   for (const FormulationName& row : kFormulations)
     if (const int64_t nodes = plan.formulations[row.formulation]; nodes > 0)

@@ -53,6 +53,10 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
   line.option("--micro-tokens", flags.micro_tokens, "TOKENS",
               "Tokens in memory at once, or auto. Less takes less memory; the result changes by rounding only.");
   add_memory_options(line, flags.memory);
+  line.option("--weights", flags.weights, "HOW",
+              "mapped: the model's file stays in memory where there is room; stream: about two layers of it at a time, "
+              "for models larger than memory. The result is the same, to the bit.")
+      ->check(quiet(CLI::IsMember({"mapped", "stream"})));
   CLI::Option* epochs = line.option("--epochs", options.epochs, "N", "Passes over the data set.")
                             ->check(quiet(CLI::Range(int64_t{1}, kMost)));
   line.add_option("--steps", options.steps, "Optimizer steps, instead of --epochs.")
@@ -133,7 +137,7 @@ void fit(const LanguageModel& model, Adapter& adapter, const Dataset& data, Trai
     fail(Error::Kind::kMemory,
          "the run takes at least {} (with --recompute {} and --micro-tokens {}), and {} are {}; lower --context{}, or "
          "raise --memory",
-         bytes_text(fixed_bytes + fit.arena_bytes), recompute, fit.micro_tokens, bytes_text(budget_bytes),
+         bytes_text(fixed_bytes + fit.weights_bytes + fit.arena_bytes), recompute, fit.micro_tokens, bytes_text(budget_bytes),
          flags.memory.memory.empty() ? "80 % of what is free" : "all that --memory allows",
          choices.segments && choices.micro_tokens ? "" : ", --recompute auto and --micro-tokens auto choose the least");
   if (fit.segments != options.gradients.segments || fit.micro_tokens != most)
@@ -229,6 +233,7 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   options.schedule = kSchedules.at(flags.schedule);
   parse_recompute(flags.memory.recompute, 1);  // before anything slow
   memory_budget(flags.memory.memory);
+  options.stream_weights = flags.weights == "stream";
   const FormulationChoice bwd = choose_formulation(flags.bwd, given.bwd->count() > 0);
   options.gradients.formulation = bwd.formulation;
   flags.bwd = name(bwd.formulation);
@@ -263,8 +268,7 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   check_trainables(sites, flags.rank);
   LoraAdapter adapter(sites, flags.rank, flags.alpha, options.seed);
   const int64_t budget_bytes = memory_budget(flags.memory.memory);
-  const int64_t fixed_bytes = process_bytes + model.weights.file().file_bytes() +
-                              4 * static_cast<int64_t>(adapter.parameters().values().size_bytes());
+  const int64_t fixed_bytes = process_bytes + 4 * static_cast<int64_t>(adapter.parameters().values().size_bytes());
   fit(model, adapter, data, flags, budget_bytes, fixed_bytes, flags.threads);
   ThreadPool pool(flags.threads);
   Trainer trainer(model.weights, adapter, data.sequences, options, cpu_backend(), pool);

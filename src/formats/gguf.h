@@ -44,6 +44,7 @@ class GgufFile {
   static GgufFile open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return map_.path(); }
+  std::span<const std::byte> mapped() const { return map_.bytes(); }
   uint32_t version() const { return version_; }
   int64_t file_bytes() const { return static_cast<int64_t>(map_.bytes().size()); }
   const std::map<std::string, GgufValue, std::less<>>& metadata() const { return metadata_; }

@@ -39,8 +39,8 @@ Executor::Executor(const Graph& graph, const Backend& backend, ThreadPool& pool)
     std::span<std::byte> scratch;
     if (plan_.scratch_bytes[i] > 0)
       scratch = {arena_ + plan_.scratch_offset_bytes[i], static_cast<size_t>(plan_.scratch_bytes[i])};
-    steps_.push_back({&node, backend.kernel(node.op->name()).run, scratch, arguments_.size(), node.inputs.size(),
-                      node.outputs.size()});
+    steps_.push_back({&node, static_cast<int>(i), backend.kernel(node.op->name()).run, scratch, arguments_.size(),
+                      node.inputs.size(), node.outputs.size()});
     for (const auto* list : {&node.inputs, &node.outputs})
       for (const ValueId id : *list) {
         argument_values_.push_back(id);
@@ -106,10 +106,15 @@ void Executor::run(std::span<const int64_t> sizes) {
 void Executor::run(std::span<const int64_t> sizes, FunctionRef<void(const Node&, std::span<const Tensor>)> observe) {
   resolve(sizes);
   const std::span<const Tensor> arguments(arguments_);
+  if (stream_ != nullptr) stream_->begin();
   for (const Step& step : steps_) {
     KernelContext context{pool_, step.scratch};
+    const auto tell = [&](int64_t rows) { stream_->passed_rows(step.index, rows); };
+    const FunctionRef<void(int64_t)> rows_done(tell);
+    if (stream_ != nullptr) context.rows_done = &rows_done;
     const std::span<const Tensor> out = arguments.subspan(step.first + step.inputs, step.outputs);
     step.run(*step.node->op, arguments.subspan(step.first, step.inputs), out, context);
+    if (stream_ != nullptr) stream_->passed(step.index);
     observe(*step.node, out);
   }
 }

@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "base/function_ref.h"
 #include "graph/plan.h"
+#include "graph/stream.h"
 #include "ir/graph.h"
 
 namespace patina {
@@ -24,6 +25,9 @@ class Executor {
   // Binds an external value (inputs before each run; others once).
   void bind(ValueId id, void* data);
 
+  // From now on `stream`, made for this graph, is told how far a run is; it must outlive the executor.
+  void set_stream(WeightStream* stream) { stream_ = stream; }
+
   // Runs all nodes. sizes[s] is the size of symbol s in this run, at most its maximum. `observe`, where given, is
   // called after each node with its outputs.
   void run(std::span<const int64_t> sizes);
@@ -36,6 +40,7 @@ class Executor {
  private:
   struct Step {
     const Node* node;
+    int index;  // of the node
     Kernel run;
     std::span<std::byte> scratch;
     size_t first, inputs, outputs;  // range in arguments_: inputs, then outputs
@@ -45,6 +50,7 @@ class Executor {
 
   const Graph& graph_;
   ThreadPool& pool_;
+  WeightStream* stream_ = nullptr;
   Plan plan_;
   std::byte* arena_ = nullptr;
   std::vector<void*> data_;    // per value: start of its numbers, null while unbound

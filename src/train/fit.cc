@@ -26,7 +26,10 @@ MemoryFit fit_memory(const DecoderModel& model, Adapter& adapter, std::span<cons
     const auto graph = build_loss_graph(model, &adapter, loss_limits(sequences, micro_tokens),
                                         GradientOptions{options.gradients.formulation, segments});
     const int64_t arena_bytes = plan_memory(graph->graph, backend, threads).arena_bytes;
-    return MemoryFit{segments, micro_tokens, arena_bytes, arena_bytes <= budget_bytes};
+    const int64_t weights_bytes = options.stream_weights
+                                      ? resident_weight_bytes(model, plan_weight_stream(graph->graph, model))
+                                      : model.file().file_bytes();
+    return MemoryFit{segments, micro_tokens, weights_bytes, arena_bytes, weights_bytes + arena_bytes <= budget_bytes};
   };
   const int64_t most = resolve_micro_tokens(options, sequences), least = longest_sequence(sequences);
   std::vector<int> counts = {options.gradients.segments};

@@ -30,6 +30,11 @@ LossRunner::LossRunner(const DecoderModel& model, Adapter* adapter, const LossLi
     : graph_(build_loss_graph(model, adapter, limits, gradients)),
       executor_(std::make_unique<Executor>(graph_->graph, backend, pool)) {}
 
+void LossRunner::stream_weights(StreamPlan plan) {
+  stream_ = std::make_unique<WeightStream>(std::move(plan));
+  executor_->set_stream(stream_.get());
+}
+
 std::vector<int64_t> LossRunner::bind(const MicroBatch& batch, float gradient_scale) {
   executor_->bind(graph_->tokens, address(batch.tokens));
   executor_->bind(graph_->positions, address(batch.positions));
@@ -58,6 +63,22 @@ std::string LossRunner::find_non_finite(const MicroBatch& batch, float gradient_
       if (!all_finite(output)) found = fmt::format("{} at {}", node.op->name(), node.label);
   });
   return found;
+}
+
+StreamPlan plan_weight_stream(const Graph& graph, const DecoderModel& model) {
+  constexpr int64_t kLayersAhead = 2;  // one in use, and one that is read meanwhile
+  int64_t layer_bytes = 0;
+  for (const DecoderLayer& layer : model.layers()) {
+    int64_t bytes = 0;
+    for (const Tensor* weight : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
+      bytes += bytes_of(weight->dtype, weight->shape.elements());
+    layer_bytes = std::max(layer_bytes, bytes);
+  }
+  return plan_stream(graph, model.file().mapped(), kLayersAhead * layer_bytes);
+}
+
+int64_t resident_weight_bytes(const DecoderModel& model, const StreamPlan& stream) {
+  return model.file().file_bytes() - stream.streamed_bytes + stream.most_resident_bytes;
 }
 
 LossLimits loss_limits(std::span<const Sequence> sequences, int64_t micro_tokens) {

@@ -18,6 +18,9 @@ class LossRunner {
   LossRunner(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
              const std::optional<GradientOptions>& gradients, const Backend& backend, ThreadPool& pool);
 
+  // From now on frozen weights are streamed, as plan_weight_stream() has it for this graph.
+  void stream_weights(StreamPlan plan);
+
   // Sum of cross-entropy over the supervised tokens of a micro-batch, in nats. With gradient, adds gradient_scale * d
   // loss to the adapter's gradients. A micro-batch without supervised tokens costs nothing and gives 0.
   double run(const MicroBatch& batch, float gradient_scale);
@@ -34,9 +37,15 @@ class LossRunner {
   std::vector<int64_t> bind(const MicroBatch& batch, float gradient_scale);
 
   std::unique_ptr<LossGraph> graph_;
+  std::unique_ptr<WeightStream> stream_;
   std::unique_ptr<Executor> executor_;
   float seed_ = 0.0f;
 };
+
+// Streams the weights of a loss graph, with about two layers of them in memory at a time (graph/stream.h).
+StreamPlan plan_weight_stream(const Graph& graph, const DecoderModel& model);
+// Of the model's file, at one time.
+int64_t resident_weight_bytes(const DecoderModel& model, const StreamPlan& stream);
 
 // Largest micro-batch, and longest sequence, that `steps` need: the limits of the graph.
 LossLimits loss_limits(std::span<const Sequence> sequences, int64_t micro_tokens);

@@ -56,6 +56,11 @@ Trainer::Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Se
   plan_.micro_tokens = resolve_micro_tokens(options, sequences);
   plan_.micro_sequences = limits_.sequences;
   plan_.weights_bytes = model.file().file_bytes();
+  if (options.stream_weights) {
+    StreamPlan stream = plan_weight_stream(runner_.graph(), model);
+    plan_.weights_bytes = resident_weight_bytes(model, stream);
+    runner_.stream_weights(std::move(stream));
+  }
   const int64_t buffer_bytes = static_cast<int64_t>(adapter.parameters().values().size_bytes());
   plan_.trainable_bytes = 2 * buffer_bytes;
   plan_.moments_bytes = 2 * buffer_bytes;

@@ -23,6 +23,7 @@ struct TrainOptions {
   double warmup = 0.05;    // below 1: fraction of all steps, else steps
   double grad_clip = 1.0;  // 0 = off
   uint64_t seed = 42;
+  bool stream_weights = false;  // read ahead and release the pages of frozen weights; the result is the same
   AdamWOptions adamw;
   GradientOptions gradients;
 };
@@ -32,7 +33,7 @@ struct TrainPlan {
   int64_t steps_per_epoch, total_steps, warmup_steps, epochs;
   int64_t micro_tokens;     // as resolved
   int64_t micro_sequences;  // at most, in one micro-batch
-  int64_t weights_bytes;    // of the mapped file
+  int64_t weights_bytes;    // of the mapped file; where weights are streamed, of it at one time
   int64_t trainable_bytes;  // values and gradients
   int64_t moments_bytes;
   int64_t arena_bytes;             // activations saved for backward, and scratch

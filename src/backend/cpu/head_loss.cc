@@ -121,6 +121,7 @@ void head_loss(const Op& op, std::span<const Tensor> in, std::span<const Tensor>
     if (with_gradient)
       product(rows, width, count, {scratch.logits, count, 1}, RightOperand::frozen(weight, false, v0), dh, dh_stride,
               v0 > 0, context.pool, scratch.product);
+    if (context.rows_done != nullptr) (*context.rows_done)(v0 + count);
   }
 
   const auto log = HWY_DYNAMIC_DISPATCH(log_of);
