@@ -127,6 +127,32 @@ TEST(ThreadPool, RunUsesMoreThanTheCaller) {
 
 TEST(ThreadPool, ThreadCountIsChecked) { EXPECT_THROW(ThreadPool(0), InternalError); }
 
+TEST(BackgroundThread, WorksUntilNothingIsLeftAfterEachWake) {
+  std::atomic<int> given{0}, taken{0};
+  BackgroundThread thread([&] {
+    if (taken == given) return false;
+    ++taken;
+    return true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(taken, 0);
+  for (int round = 0; round < 1000; ++round) {
+    given += round % 3;
+    thread.wake();
+    while (taken != given) std::this_thread::yield();  // a lost wake-up would hang here
+  }
+}
+
+TEST(BackgroundThread, EndsInTheMiddleOfItsWork) {
+  std::atomic<bool> working{false};
+  BackgroundThread thread([&] {
+    working = true;
+    return true;  // there is always more
+  });
+  thread.wake();
+  while (!working) std::this_thread::yield();
+}
+
 TEST(DefaultThreads, FollowsTheAffinityMask) {
   EXPECT_GE(default_threads(), 1);
   cpu_set_t before;

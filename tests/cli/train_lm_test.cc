@@ -100,6 +100,27 @@ TEST(TrainLm, EventsHaveTheirFieldsAndOrder) {
   EXPECT_EQ(memory.at("planned"), sum);
 }
 
+TEST(TrainLm, StreamedWeightsGiveTheSameAdapterAndCountAsWhatIsResident) {
+  const Workplace place({.layers = 6});
+  ASSERT_EQ(place.train("mapped", {"--weights", "mapped"}).status, 0);
+  const Outcome run = place.train("stream", {"--weights", "stream", "--jsonl"});
+  ASSERT_EQ(run.status, 0) << all_errors(run);
+  for (const char* file : {"adapter_model.safetensors", "adapter.gguf"})
+    EXPECT_EQ(read_file(place.path(std::string("stream/") + file)),
+              read_file(place.path(std::string("mapped/") + file)));
+  const json memory = events_named(run, "memory").at(0);
+  const auto file_bytes = static_cast<int64_t>(std::filesystem::file_size(place.path("model.gguf")));
+  EXPECT_EQ(memory.at("streamed"), true);
+  EXPECT_LT(memory.at("weights").get<int64_t>(), file_bytes);
+  EXPECT_EQ(events_named(run, "start").at(0).at("weights"), "stream");
+  EXPECT_EQ(events_named(run, "model").at(0).at("bytes"), file_bytes);
+  EXPECT_NE(run.err.find("(streamed, of a file of "), std::string::npos) << run.err;
+
+  const Outcome wrong = place.train("wrong", {"--weights", "loaded"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_NE(wrong.err.find("--weights"), std::string::npos) << wrong.err;
+}
+
 TEST(TrainLm, LogTellsTheRun) {
   const Workplace place;
   ASSERT_EQ(place.train("out").status, 0);

@@ -121,6 +121,35 @@ TEST(Evaluation, NonFiniteLossNamesTheOp) {
   }
 }
 
+TEST(Trainer, StreamedWeightsGiveTheSameBits) {
+  for (const DType dtype : {DType::kBF16, DType::kQ4_K}) {
+    const TinyLm lm({.dtype = dtype, .layers = 6});
+    const std::vector<Sequence> sequences = four_sequences();
+    TrainOptions options = plain_options(3, 1e-2);
+    options.batch_tokens = 200;  // several micro-batches a step
+    options.micro_tokens = 64;
+    LoraAdapter mapped(layer_sites(lm.model), 2, 4, 1), streamed(layer_sites(lm.model), 2, 4, 1);
+    train(lm.model, mapped, sequences, options);
+    options.stream_weights = true;
+    train(lm.model, streamed, sequences, options);
+    EXPECT_TRUE(std::ranges::equal(mapped.parameters().values(), streamed.parameters().values()));
+  }
+}
+
+TEST(Trainer, StreamedWeightsCountAsWhatIsResident) {
+  const TinyLm lm({.layers = 8});
+  const std::vector<Sequence> sequences = four_sequences();
+  LoraAdapter adapter(layer_sites(lm.model), 2, 4, 1);
+  ThreadPool pool(1);
+  TrainOptions options = plain_options(1, 1e-3);
+  EXPECT_EQ(Trainer(lm.model, adapter, sequences, options, cpu_backend(), pool).plan().weights_bytes,
+            lm.model.file().file_bytes());
+  options.stream_weights = true;
+  const int64_t bytes = Trainer(lm.model, adapter, sequences, options, cpu_backend(), pool).plan().weights_bytes;
+  EXPECT_LT(bytes, lm.model.file().file_bytes() / 2);
+  EXPECT_GT(bytes, lm.model.file().file_bytes() / 8);
+}
+
 TEST(Trainer, StopsAfterTheStepWhenAsked) {
   const TinyLm lm;
   const std::vector<Sequence> sequences = four_sequences();
