@@ -137,8 +137,8 @@ void fit(const LanguageModel& model, Adapter& adapter, const Dataset& data, Trai
     fail(Error::Kind::kMemory,
          "the run takes at least {} (with --recompute {} and --micro-tokens {}), and {} are {}; lower --context{}, or "
          "raise --memory",
-         bytes_text(fixed_bytes + fit.weights_bytes + fit.arena_bytes), recompute, fit.micro_tokens, bytes_text(budget_bytes),
-         flags.memory.memory.empty() ? "80 % of what is free" : "all that --memory allows",
+         bytes_text(fixed_bytes + fit.weights_bytes + fit.arena_bytes), recompute, fit.micro_tokens,
+         bytes_text(budget_bytes), flags.memory.memory.empty() ? "80 % of what is free" : "all that --memory allows",
          choices.segments && choices.micro_tokens ? "" : ", --recompute auto and --micro-tokens auto choose the least");
   if (fit.segments != options.gradients.segments || fit.micro_tokens != most)
     say("patina: to fit into {}: --recompute {} --micro-tokens {}\n", bytes_text(budget_bytes), recompute,

@@ -14,15 +14,15 @@ struct FitChoices {
 };
 
 struct MemoryFit {
-  int segments;          // of GradientOptions
-  int64_t micro_tokens;  // of TrainOptions
+  int segments;           // of GradientOptions
+  int64_t micro_tokens;   // of TrainOptions
   int64_t weights_bytes;  // of the model's file in memory
-  int64_t arena_bytes;   // activations and scratch
-  bool fits;             // false: nothing does, and this is the smallest
+  int64_t arena_bytes;    // activations and scratch
+  bool fits;              // false: nothing does, and this is the smallest
 };
 
-// The fastest setting whose weights and arena take at most budget_bytes: as the options say; else with as little recompute as will
-// do; else, with all of it, with smaller micro-batches, down to the longest sequence.
+// The fastest setting whose weights and arena take at most budget_bytes: as the options say; else with as little
+// recompute as will do; else, with all of it, with smaller micro-batches, down to the longest sequence.
 MemoryFit fit_memory(const DecoderModel& model, Adapter& adapter, std::span<const Sequence> sequences,
                      const TrainOptions& options, FitChoices choices, int64_t budget_bytes, const Backend& backend,
                      int threads);

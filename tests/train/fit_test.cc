@@ -9,8 +9,10 @@ namespace {
 
 class Fit : public ::testing::Test {
  protected:
+  // The budget is what the mapped file leaves.
   MemoryFit fit(int64_t budget_bytes, FitChoices choices = {true, true}, const TrainOptions& options = {}) {
-    return fit_memory(lm_.model, *adapter_, sequences_, options, choices, budget_bytes, cpu_backend(), 2);
+    return fit_memory(lm_.model, *adapter_, sequences_, options, choices, budget_bytes + lm_.model.file().file_bytes(),
+                      cpu_backend(), 2);
   }
 
   TinyLm lm_{{.layers = 6}};
@@ -63,12 +65,15 @@ TEST_F(Fit, TrainerTakesWhatWasPromised) {
   for (const int segments : {1, 3, 6}) {
     TrainOptions options = plain_options(2, 1e-2);
     options.gradients.segments = segments;
+    options.stream_weights = segments > 1;
     const MemoryFit promised = fit(int64_t{1} << 40, {false, false}, options);
     const auto adapter = half_trained(layer_sites(lm_.model));
     ThreadPool pool(2);
     Recorder recorder;
     Trainer trainer(lm_.model, *adapter, sequences_, options, cpu_backend(), pool);
     EXPECT_EQ(trainer.plan().arena_bytes, promised.arena_bytes);
+    EXPECT_EQ(trainer.plan().weights_bytes, promised.weights_bytes);
+    EXPECT_EQ(promised.weights_bytes < lm_.model.file().file_bytes(), options.stream_weights);
     trainer.run(recorder, [] { return false; });
     const std::vector<float> values(adapter->parameters().values().begin(), adapter->parameters().values().end());
     if (first.empty()) first = values;
