@@ -6,17 +6,24 @@
 #include <span>
 #include <string_view>
 
-#include "base/function_ref.h"
 #include "base/threads.h"
 #include "ir/graph.h"
 
 namespace patina {
 
+// Told by kernels how far they are in a frozen weight, where weights are streamed.
+class WeightProgress {
+ public:
+  virtual ~WeightProgress() = default;
+  virtual void rows_done(int64_t rows) = 0;  // of a large weight that is gone through from the first row to the last
+  virtual void looked_up() = 0;              // kLookupRows single rows, and not needed any more
+};
+inline constexpr int64_t kLookupRows = 16;
+
 struct KernelContext {
   ThreadPool& pool;
-  std::span<std::byte> scratch;  // 64-byte aligned, at least what scratch_bytes() asked for
-  // Where given, a kernel that goes through a large frozen weight row by row may tell how many rows it is done with.
-  const FunctionRef<void(int64_t rows)>* rows_done = nullptr;
+  std::span<std::byte> scratch;        // 64-byte aligned, at least what scratch_bytes() asked for
+  WeightProgress* progress = nullptr;  // may be absent
 };
 
 // Inputs and outputs in the order of the op's contract; an absent optional input has no data. A kernel allocates

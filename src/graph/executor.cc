@@ -108,10 +108,7 @@ void Executor::run(std::span<const int64_t> sizes, FunctionRef<void(const Node&,
   const std::span<const Tensor> arguments(arguments_);
   if (stream_ != nullptr) stream_->begin();
   for (const Step& step : steps_) {
-    KernelContext context{pool_, step.scratch};
-    const auto tell = [&](int64_t rows) { stream_->passed_rows(step.index, rows); };
-    const FunctionRef<void(int64_t)> rows_done(tell);
-    if (stream_ != nullptr) context.rows_done = &rows_done;
+    KernelContext context{pool_, step.scratch, stream_};
     const std::span<const Tensor> out = arguments.subspan(step.first + step.inputs, step.outputs);
     step.run(*step.node->op, arguments.subspan(step.first, step.inputs), out, context);
     if (stream_ != nullptr) stream_->passed(step.index);

@@ -9,10 +9,9 @@ namespace patina {
 
 namespace {
 
-// Small enough that a release does not wait for long while one is read.
+// The page cache consists of folios of at most this size, aligned in the file, and a fault maps the whole folio
+// (Linux 6.18; earlier ones map 64 KiB). Also small enough that a release does not wait for long while a piece is read.
 constexpr int64_t kPieceBytes = 2 << 20;
-// A fault maps so many bytes around the page that it is for, where they are cached (fault_around_bytes of Linux).
-constexpr int64_t kFaultBytes = 64 << 10;
 
 struct StoredTensor {
   const std::byte* data;
@@ -23,8 +22,7 @@ struct StoredTensor {
 // What one position uses.
 struct Use {
   std::vector<int> pieces;
-  // Of tensors of which it reads single rows: not read ahead, but released.
-  std::vector<int> touched;
+  std::vector<int> touched;  // of tensors of which it looks up single rows: not read ahead
   int64_t touched_bytes = 0;
 };
 
@@ -46,9 +44,9 @@ class Pieces {
     const auto next_page = [](int64_t offset) { return (offset + page_bytes() - 1) / page_bytes() * page_bytes(); };
     const int64_t begin = data - file_.data(),
                   end = std::min(next_page(begin + tensor.bytes), static_cast<int64_t>(file_.size()));
-    for (int64_t at = next_page(begin); at < end; at += kPieceBytes) {
+    for (int64_t at = next_page(begin), bytes; at < end; at += bytes) {
       tensor.pieces.push_back(static_cast<int>(plan_.pieces.size()));
-      const int64_t bytes = std::min(kPieceBytes, end - at);
+      bytes = std::min(kPieceBytes - at % kPieceBytes, end - at);
       plan_.pieces.push_back(file_.subspan(static_cast<size_t>(at), static_cast<size_t>(bytes)));
       plan_.streamed_bytes += bytes;
     }
@@ -75,7 +73,7 @@ void add_positions(const Graph& graph, int node, Pieces& pieces, StreamPlan& pla
   Use use;
   const auto touch = [&](const StoredTensor& tensor, int64_t rows) {
     use.touched.insert(use.touched.end(), tensor.pieces.begin(), tensor.pieces.end());
-    use.touched_bytes += std::min(tensor.bytes, rows * kFaultBytes);
+    use.touched_bytes += std::min(tensor.bytes, std::min(rows, kLookupRows) * kPieceBytes);
   };
   for (const ValueId input : at.inputs) {
     const StoredTensor* const tensor = input == kNoValue ? nullptr : pieces.find(graph, input);
@@ -86,7 +84,7 @@ void add_positions(const Graph& graph, int node, Pieces& pieces, StreamPlan& pla
       const int64_t rows = graph.maximum_shape(input)[0], row_bytes = tensor->bytes / rows;
       for (const int piece : tensor->pieces) {
         const int64_t bytes = pieces.end(piece) - tensor->data;
-        plan.positions.push_back({node, std::min(rows, (bytes + row_bytes - 1) / row_bytes), {}, {}});
+        plan.positions.push_back({node, std::min(rows, (bytes + row_bytes - 1) / row_bytes), {}, {}, {}});
         uses.push_back({{piece}, {}, 0});
       }
       touch(*tensor, graph.maximum_shape(at.inputs[0])[0]);  // the rows of labels, at the end
@@ -95,7 +93,7 @@ void add_positions(const Graph& graph, int node, Pieces& pieces, StreamPlan& pla
     }
   }
   if (use.pieces.empty() && use.touched.empty()) return;
-  plan.positions.push_back({node, StreamPlan::kNever, {}, {}});
+  plan.positions.push_back({node, StreamPlan::kNever, {}, {}, {}});
   uses.push_back(std::move(use));
 }
 
@@ -148,9 +146,10 @@ StreamPlan plan_stream(const Graph& graph, std::span<const std::byte> file, int6
     StreamPlan::Position& position = plan.positions[p];
     std::vector<int> next = window_at((p + 1) % count);
     enter(p + 1, next, position.ask);
-    for (const auto* list : {&now, &uses[p].touched})
-      for (const int piece : *list)
-        if (inside[static_cast<size_t>(piece)] != static_cast<int>(p) + 1) position.release.push_back(piece);
+    for (const int piece : uses[p].touched)
+      if (inside[static_cast<size_t>(piece)] != static_cast<int>(p) + 1) position.lookups.push_back(piece);
+    for (const int piece : now)
+      if (inside[static_cast<size_t>(piece)] != static_cast<int>(p) + 1) position.release.push_back(piece);
     now = std::move(next);
   }
 
@@ -197,12 +196,20 @@ void WeightStream::begin() {
 
 void WeightStream::passed(int node) { advance(run_start_ + plan_.passed[static_cast<size_t>(node)]); }
 
-void WeightStream::passed_rows(int node, int64_t rows) {
-  int64_t position = passed_.load(std::memory_order_relaxed);
-  const auto at = [&] { return static_cast<size_t>(position - run_start_); };
-  while (at() < plan_.positions.size() && plan_.positions[at()].node == node && plan_.positions[at()].rows <= rows)
-    ++position;
-  advance(position);
+void WeightStream::rows_done(int64_t rows) {
+  const int64_t passed = passed_.load(std::memory_order_relaxed);
+  auto at = static_cast<size_t>(passed - run_start_);
+  if (at >= plan_.positions.size()) return;  // the weight lies elsewhere than in the file
+  for (const int node = plan_.positions[at].node; plan_.positions[at].node == node && plan_.positions[at].rows <= rows;)
+    ++at;  // the last position of a node is passed by the node alone
+  advance(run_start_ + static_cast<int64_t>(at));
+}
+
+// At once, for the reader may be late and each lookup may bring in a whole piece.
+void WeightStream::looked_up() {
+  const auto at = static_cast<size_t>(passed_.load(std::memory_order_relaxed) - run_start_);
+  if (at >= plan_.positions.size()) return;  // the weight lies elsewhere than in the file
+  for (const int piece : plan_.positions[at].lookups) release_pages(plan_.pieces[static_cast<size_t>(piece)]);
 }
 
 // Releases all that is due, then reads one piece. False where nothing is left to do.

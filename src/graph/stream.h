@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/backend.h"
 #include "base/threads.h"
 #include "ir/graph.h"
 
@@ -29,10 +30,12 @@ struct StreamPlan {
     int64_t rows;              // it is passed when the node is done with so many rows of its weight, or altogether
     std::vector<int> release;  // when it is passed
     std::vector<Ask> ask;      // then
+    std::vector<int> lookups;  // released after every few lookups of single rows
   };
   static constexpr int64_t kNever = INT64_MAX;
 
-  // Of the tensors, in whole pages; a page that two tensors share belongs to the first.
+  // Of the tensors, in whole pages, each within one of the cells of 2 MiB that a file consists of; a page that two
+  // tensors share belongs to the first.
   std::vector<std::span<const std::byte>> pieces;
   std::vector<Position> positions;
   std::vector<Ask> first;           // asked before the first position of the first run
@@ -48,13 +51,15 @@ StreamPlan plan_stream(const Graph& graph, std::span<const std::byte> file, int6
 // Carries a plan out while an executor runs the graph. Reading and releasing are a background thread's work; where it
 // is late, the pages are read when they are used, as those of any mapped file. Nothing depends on it but time and
 // resident memory. No call allocates.
-class WeightStream {
+class WeightStream final : public WeightProgress {
  public:
   explicit WeightStream(StreamPlan plan);
 
-  void begin();                              // a run begins
-  void passed(int node);                     // a node is done
-  void passed_rows(int node, int64_t rows);  // ... with so many rows of its weight
+  void begin();           // a run begins, with node 0
+  void passed(int node);  // a node is done
+  // Of the node after the one that was done last.
+  void rows_done(int64_t rows) override;
+  void looked_up() override;
   const StreamPlan& plan() const { return plan_; }
 
  private:

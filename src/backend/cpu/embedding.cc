@@ -11,8 +11,12 @@ void embedding(const Op&, std::span<const Tensor> in, std::span<const Tensor> ou
   const Rows y(out[0]);
   const DecodeRow decode = decode_row(weight.dtype);
   PATINA_CHECK(decode != nullptr, "type {}", name(weight.dtype));
-  for_rows(context.pool, y.rows, y.columns,
-           [&](int64_t t) { decode(weight.row(row_index(in[0], t, weight.shape[0])), 0, y.columns, y.row(t)); });
+  lookups(context, y.rows, [&](int64_t begin, int64_t end) {
+    for_rows(context.pool, end - begin, y.columns, [&](int64_t i) {
+      const int64_t t = begin + i;
+      decode(weight.row(row_index(in[0], t, weight.shape[0])), 0, y.columns, y.row(t));
+    });
+  });
 }
 
 }  // namespace patina::cpu

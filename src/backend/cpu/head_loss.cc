@@ -121,7 +121,7 @@ void head_loss(const Op& op, std::span<const Tensor> in, std::span<const Tensor>
     if (with_gradient)
       product(rows, width, count, {scratch.logits, count, 1}, RightOperand::frozen(weight, false, v0), dh, dh_stride,
               v0 > 0, context.pool, scratch.product);
-    if (context.rows_done != nullptr) (*context.rows_done)(v0 + count);
+    if (context.progress != nullptr) context.progress->rows_done(v0 + count);
   }
 
   const auto log = HWY_DYNAMIC_DISPATCH(log_of);
@@ -131,13 +131,15 @@ void head_loss(const Op& op, std::span<const Tensor> in, std::span<const Tensor>
   out[0].f32()[0] = static_cast<float>(loss);
   if (!with_gradient) return;
   const DecodeRow decode = decode_row(weight.dtype);
-  const int64_t share = (rows + context.pool.size() - 1) / context.pool.size();
-  context.pool.run(context.pool.size(), [&](int64_t task, int) {
-    float* const label_row = scratch.decoded + task * width;
-    for (int64_t m = task * share; m < std::min(rows, (task + 1) * share); ++m) {
-      decode(weight.row(row_index(labels, m, vocabulary)), 0, width, label_row);
-      rescale(dh + m * dh_stride, width, 1.0f / scratch.sums[m], label_row);
-    }
+  lookups(context, rows, [&](int64_t begin, int64_t end) {
+    const int64_t share = (end - begin + context.pool.size() - 1) / context.pool.size();
+    context.pool.run(context.pool.size(), [&](int64_t task, int) {
+      float* const label_row = scratch.decoded + task * width;
+      for (int64_t m = begin + task * share; m < std::min(end, begin + (task + 1) * share); ++m) {
+        decode(weight.row(row_index(labels, m, vocabulary)), 0, width, label_row);
+        rescale(dh + m * dh_stride, width, 1.0f / scratch.sums[m], label_row);
+      }
+    });
   });
 }
 

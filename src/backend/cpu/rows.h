@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/threads.h"
+#include "backend/backend.h"
 #include "tensor/tensor.h"
 
 namespace patina::cpu {
@@ -35,6 +35,17 @@ void for_rows(ThreadPool& pool, int64_t rows, int64_t columns, Body body) {
     const int64_t end = std::min(rows, (task + 1) * task_rows);
     for (int64_t r = task * task_rows; r < end; ++r) body(r);
   });
+}
+
+// Calls body(begin, end) for rows [0, rows), each of which looks up a row of a frozen weight: for all at once or, where
+// weights are streamed, for a few at a time.
+template <typename Body>
+void lookups(const KernelContext& context, int64_t rows, Body body) {
+  if (context.progress == nullptr) return body(int64_t{0}, rows);
+  for (int64_t begin = 0; begin < rows; begin += kLookupRows) {
+    body(begin, std::min(rows, begin + kLookupRows));
+    context.progress->looked_up();
+  }
 }
 
 // Element i of an int32 vector that selects one of `limit` rows.
