@@ -14,6 +14,7 @@ import filecmp
 import json
 import os
 import pathlib
+import random
 import statistics
 import subprocess
 import tempfile
@@ -21,7 +22,6 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SAMPLE_SECONDS = 0.02
-TEXT = "The ferry left at nine and the harbour lay still; Maren wrote the hour into her book and lit the lamp again. "
 
 
 def resident_bytes(pid, model):
@@ -91,7 +91,9 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         data = os.path.join(directory, "data.txt")
-        pathlib.Path(data).write_text(TEXT * (4 * args.context * args.steps // len(TEXT) + 1))
+        characters = [chr(code) for code in (*range(0x21, 0x7F), *range(0xA1, 0x100))]  # lookups all over the embedding
+        text = "".join(random.Random(1).choices(characters, k=2 * args.context * args.steps))
+        pathlib.Path(data).write_text(text, encoding="utf-8")
         results = []
         for turn in range(args.rounds):
             for how in ("mapped", "stream"):

@@ -4,7 +4,7 @@
 usage: make_random_model.py OUT.gguf [--shape 1b] [--type Q4_K] [--head-type Q4_K]
 
 Shape 1b: 16 layers, D 2048, H 32, G 8, C 64, F 8192, V 128256, tied head. Codes are random bits under scales that bring values to
-about 1 / sqrt(columns), so that activations stay near 1. The vocabulary is the 256 bytes and then tokens that no text becomes.
+about 1 / sqrt(columns), so that activations stay near 1. The vocabulary is the 256 bytes, spread over all of it, and tokens that no text becomes.
 The same arguments give the same bytes. Made and tested with Python 3.11, gguf 0.19.0, numpy 2.4.
 """
 import argparse
@@ -65,12 +65,16 @@ def main():
     writer.add_head_count_kv(s["g"])
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(500000.0)
-    tokens = ["<|endoftext|>", *byte_tokens(), "th"]
-    tokens += [f"<|unused_{i}|>" for i in range(s["v"] - len(tokens))]
+    tokens = [f"<|unused_{i}|>" for i in range(s["v"])]
+    types = [5] * s["v"]
+    for byte, name in enumerate(byte_tokens()):
+        tokens[2 + byte * ((s["v"] - 2) // 256)] = name
+        types[2 + byte * ((s["v"] - 2) // 256)] = 1
+    tokens[:2], types[:2] = ["<|endoftext|>", "th"], [3, 1]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
-    writer.add_token_types([3] + [1] * 257 + [5] * (s["v"] - 258))
+    writer.add_token_types(types)
     writer.add_token_merges(["t h"])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(0)
