@@ -132,14 +132,14 @@ void fit(const LanguageModel& model, Adapter& adapter, const Dataset& data, Trai
   const int64_t most = resolve_micro_tokens(options, data.sequences);
   const MemoryFit fit = fit_memory(model.weights, adapter, data.sequences, options, choices, budget_bytes - fixed_bytes,
                                    cpu_backend(), threads);
-  const std::string recompute = recompute_text(fit.segments, layers);
+  const std::string recompute = recompute_flag(fit.segments, layers);
   if (!fit.fits)
     fail(Error::Kind::kMemory,
-         "the run takes at least {} (with --recompute {} and --micro-tokens {}), and {} are {}; lower --context{}, or "
+         "the run takes at least {} (with --recompute {} and --micro-tokens {}), and {} is {}; lower --context{}, or "
          "raise --memory",
          bytes_text(fixed_bytes + fit.arena_bytes), recompute, fit.micro_tokens, bytes_text(budget_bytes),
          flags.memory.memory.empty() ? "80 % of what is free" : "all that --memory allows",
-         choices.segments && choices.micro_tokens ? "" : ", --recompute auto and --micro-tokens auto choose the least");
+         choices.segments && choices.micro_tokens ? "" : " or leave --recompute and --micro-tokens at auto");
   if (fit.segments != options.gradients.segments || fit.micro_tokens != most)
     say("patina: to fit into {}: --recompute {} --micro-tokens {}\n", bytes_text(budget_bytes), recompute,
         fit.micro_tokens);
