@@ -144,7 +144,7 @@ void fit(const LanguageModel& model, Adapter& adapter, const Dataset& data, Trai
     say("patina: to fit into {}: --recompute {} --micro-tokens {}\n", bytes_text(budget_bytes), recompute,
         fit.micro_tokens);
   options.gradients.segments = fit.segments;
-  options.micro_tokens = fit.micro_tokens;
+  if (fit.micro_tokens != most) options.micro_tokens = fit.micro_tokens;
 }
 
 // Shows a run to people and programs, and keeps what train_log.json needs.
