@@ -14,15 +14,20 @@ Exit status 2: refused, or wrong usage.
 
 import argparse
 import difflib
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 PLACES = ("ggml.c", "src/ggml.c", "ggml/src/ggml.c", "vendor/llama.cpp/ggml/src/ggml.c")
 # A literal of block.c that every binary built from it holds, stripped or not.
 TRACE = b"GGML_BACKWARD_MM_SCOPE"
+# How the files begin that hold compiled code.
+BINARIES = (b"\x7fELF", b"!<arch>", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
 # The whole of the branch that the statement goes into.
 BRANCH = "ggml_add_or_set(ctx,cgraph,isrc1,ggml_out_prod(ctx,src0,ggml_transpose(ctx,grad)));"
 
@@ -182,7 +187,20 @@ def read(path):
 
 
 def write(path, source):
-    path.write_bytes(source.encode("utf-8", errors="surrogateescape"))
+    """Whole or not at all: a temporary file beside it takes its name when it is on the disk."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
+        try:
+            file.write(source.encode("utf-8", errors="surrogateescape"))
+            file.flush()
+            os.fsync(file.fileno())
+            if path.exists():
+                shutil.copymode(path, file.name)
+            else:
+                os.chmod(file.name, 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            pathlib.Path(file.name).unlink(missing_ok=True)
+            raise
 
 
 def find_ggml_c(path):
@@ -223,7 +241,9 @@ def run(arguments):
     given = pathlib.Path(arguments.path)
     require(given.exists(), "no such file or folder")
     if arguments.check and given.is_file() and given.suffix != ".c":
-        has = TRACE in given.read_bytes()
+        content = given.read_bytes()
+        require(content.startswith(BINARIES), "neither a source tree nor a library or program (ELF, Mach-O, PE, archive)")
+        has = TRACE in content
         print(f"{given}: {'built with the change' if has else 'built without the change'}")
         return 0 if has else 1
     file = find_ggml_c(given)
@@ -237,7 +257,7 @@ def run(arguments):
         if arguments.emit_patch == "-":
             sys.stdout.buffer.write(text)
         else:
-            pathlib.Path(arguments.emit_patch).write_bytes(text)
+            write(pathlib.Path(arguments.emit_patch), text.decode("utf-8", errors="surrogateescape"))
         return 0
     if arguments.undo:
         if changed:
@@ -265,6 +285,9 @@ def main():
         return run(arguments)
     except Refused as refusal:
         print(f"apply.py: {arguments.path}: {refusal}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"apply.py: {error.filename or arguments.path}: {error.strerror}", file=sys.stderr)
         return 2
 
 

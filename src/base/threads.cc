@@ -61,6 +61,15 @@ constexpr int kJobShift = 18;
 
 uint64_t job_of(uint64_t state) { return state >> kJobShift; }
 
+constexpr size_t kCpuMasks = 8;  // 8192 CPUs, the most that Linux can be built for
+struct CpuSet {
+  cpu_set_t masks[kCpuMasks];
+
+  // The CPUs that this thread may use; false where Linux does not tell.
+  bool read() { return sched_getaffinity(0, sizeof masks, masks) == 0; }
+  bool has(int cpu) const { return cpu >= 0 && CPU_ISSET_S(static_cast<size_t>(cpu), sizeof masks, masks); }
+};
+
 }  // namespace
 
 struct ThreadPool::Shared {
@@ -81,6 +90,26 @@ struct ThreadPool::Shared {
   std::mutex sleep_mutex;
   std::condition_variable wake_up;
   std::vector<std::thread> workers;
+  CpuSet allowed;
+  bool knows_allowed = false;
+  std::unique_ptr<std::atomic<int>[]> cpus;  // on which CPU each thread was in its last job
+
+  // Linux may wake a worker on the very CPU that wakes it and leave it there, although another is idle: jobs are too
+  // short for its balancing. Measured on two cores, in a virtual machine: every second run of a product at half speed,
+  // for seconds. So a worker that finds itself on the CPU of the caller, or of a worker before it, leaves.
+  void stand_apart(int worker) {
+    const int cpu = sched_getcpu();
+    cpus[static_cast<size_t>(worker)].store(cpu, std::memory_order_relaxed);
+    if (!knows_allowed || cpu < 0) return;
+    const auto cpu_of = [&](int other) { return cpus[static_cast<size_t>(other)].load(std::memory_order_relaxed); };
+    int other = 0;
+    while (other < worker && cpu_of(other) != cpu) ++other;
+    if (other == worker) return;
+    CpuSet free = allowed;
+    for (int taken = 0; taken <= static_cast<int>(workers.size()); ++taken)
+      if (const int at = cpu_of(taken); free.has(at)) CPU_CLR_S(static_cast<size_t>(at), sizeof free.masks, free.masks);
+    if (CPU_COUNT_S(sizeof free.masks, free.masks) > 0) sched_setaffinity(0, sizeof free.masks, free.masks);
+  }
 
   // Makes a new state visible. Sequentially consistent, as is the worker's side: either we see that it sleeps, or it
   // sees the new state before it does.
@@ -118,6 +147,7 @@ struct ThreadPool::Shared {
         joined =
             state.compare_exchange_weak(now, now + kOneInside, std::memory_order_acq_rel, std::memory_order_acquire);
       if (!joined) continue;
+      stand_apart(worker);
       take_part(worker);
       state.fetch_sub(kOneInside, std::memory_order_release);
     }
@@ -144,6 +174,7 @@ struct ThreadPool::Shared {
     everyone = for_everyone;
     next_task.store(0, std::memory_order_relaxed);
     missing.store(threads, std::memory_order_relaxed);
+    cpus[0].store(sched_getcpu(), std::memory_order_relaxed);
     publish((job_of(state.load(std::memory_order_relaxed)) + 1) << kJobShift | kOpen);
     take_part(0);
     if (everyone) spin_then_yield([&] { return missing.load(std::memory_order_acquire) == 0; });
@@ -177,6 +208,9 @@ class Occupied {
 ThreadPool::ThreadPool(int threads) : shared_(std::make_unique<Shared>()), threads_(threads) {
   PATINA_CHECK(threads >= 1 && static_cast<uint64_t>(threads) <= kInsideMask, "{} threads", threads);
   shared_->workers.reserve(static_cast<size_t>(threads - 1));
+  shared_->knows_allowed = shared_->allowed.read();
+  shared_->cpus = std::make_unique<std::atomic<int>[]>(static_cast<size_t>(threads));
+  for (int i = 0; i < threads; ++i) shared_->cpus[static_cast<size_t>(i)] = -1;
   try {
     for (int worker = 1; worker < threads; ++worker)
       shared_->workers.emplace_back([shared = shared_.get(), worker] { shared->work(worker); });
@@ -254,25 +288,13 @@ void BackgroundThread::wake() {
   shared_->changed.notify_one();
 }
 
-void Barrier::wait() {
-  const uint32_t round = round_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    round_.store(round + 1, std::memory_order_release);
-  } else {
-    spin_then_yield([&] { return round_.load(std::memory_order_acquire) != round; });
-  }
-}
-
 int default_threads() {
-  constexpr size_t kMasks = 8;  // 8192 CPUs, the most that Linux can be built for
-  cpu_set_t masks[kMasks];
-  if (sched_getaffinity(0, sizeof masks, masks) != 0)
-    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  CpuSet allowed;
+  if (!allowed.read()) return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   // A core is known by the list of its siblings; where Linux does not tell, each CPU counts as a core.
   std::set<std::string> cores;
-  for (size_t cpu = 0; cpu < kMasks * CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET_S(cpu, sizeof masks, masks)) continue;
+  for (int cpu = 0; cpu < static_cast<int>(kCpuMasks * CPU_SETSIZE); ++cpu) {
+    if (!allowed.has(cpu)) continue;
     std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
     std::string siblings;
     if (!std::getline(file, siblings)) siblings = fmt::format("{}", cpu);

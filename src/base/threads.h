@@ -27,8 +27,7 @@ class ThreadPool {
   // Calls body(task, worker) once for every task in [0, tasks); worker in [0, size()).
   void run(int64_t tasks, FunctionRef<void(int64_t task, int worker)> body);
 
-  // Calls body(worker) on every worker at the same time: for kernels that synchronise inside with a Barrier. A body
-  // that throws must not leave others waiting at the Barrier: they would wait for ever.
+  // Calls body(worker) once on every worker, at the same time.
   void run_on_all(FunctionRef<void(int worker)> body);
 
  private:
@@ -52,18 +51,6 @@ class BackgroundThread {
  private:
   struct Shared;
   std::unique_ptr<Shared> shared_;
-};
-
-// A barrier for `threads` workers of one run_on_all: spins briefly, then yields. Reusable.
-class Barrier {
- public:
-  explicit Barrier(int threads) : threads_(threads) {}
-  void wait();
-
- private:
-  const int threads_;
-  std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<uint32_t> round_{0};  // apart from the counter: waiters read it all the time
 };
 
 // Physical cores in the process's affinity mask (SMT siblings counted once), at least 1.

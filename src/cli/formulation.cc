@@ -11,7 +11,10 @@ namespace patina {
 namespace {
 
 constexpr const char* kVariable = "GGML_BACKWARD_MM";
-constexpr std::string_view kFusedComparedWithMm = "1 to 8 % faster (patina gemmbench)";
+constexpr std::string_view kFusedIsFaster =
+    "1 to 8 % faster on the gradients of F32, F16 and BF16 weights, and 2 to 3 x on those of block-quantised ones, "
+    "which mm "
+    "leaves to outprod (patina gemmbench)";
 
 }  // namespace
 
@@ -29,7 +32,7 @@ FormulationChoice choose_formulation(const std::string& name, bool given) {
   const char* const set = std::getenv(kVariable);
   const bool inherited = !given && set != nullptr && *set != '\0' && std::string_view(set) != "0";
   if (inherited) {
-    say("patina: --bwd mm is inherited from {}; --bwd fused is {}\n", kVariable, kFusedComparedWithMm);
+    say("patina: --bwd mm is inherited from {}; --bwd fused is {}\n", kVariable, kFusedIsFaster);
     return {Formulation::kMm, true};
   }
   return {std::ranges::find(kFormulations, name, &FormulationName::name)->formulation, false};

@@ -89,7 +89,7 @@ int run_gemmbench(const Command& command, int argc, char** argv) {
                 "A whole layer, forward and backward, in one graph instead of its products one by one.");
   line.option("--emulate", emulate, "WHAT", "ggml-cuda: also the precision of its arithmetic, emulated.")
       ->check(quiet(CLI::IsMember({"ggml-cuda"})));
-  line.option("--json", json_path, "FILE", "Write all measurements to a file, too.");
+  const CLI::Option* json_option = line.option("--json", json_path, "FILE", "Write all measurements to a file, too.");
   line.option("--min-ratio", options.min_ratio, "NUMBER",
               "Status 1 where a layer's sum of fused, forward or backward, is below this many times sgemm.")
       ->check(above_zero())
@@ -105,6 +105,8 @@ int run_gemmbench(const Command& command, int argc, char** argv) {
   options.types = read_list<DType>("--types", types, read_type);
   options.formulations = read_list<Formulation>("--formulations", formulations, read_formulation);
   options.emulate = !emulate.empty();
+  if (json_option->count() > 0 && json_path.empty())
+    fail(Error::Kind::kUsage, "--json: expected a file name, got nothing");
   if (!json_path.empty()) const AtomicFile probe(json_path);  // not to find out at the end that it cannot be written
   check_options(options);
 

@@ -18,6 +18,7 @@ constexpr std::array kCommands = {
     Command{"eval", "Measure the loss and perplexity of a model on a data set.", run_eval},
     Command{"generate", "Answer a prompt.", run_generate},
     Command{"train-lm", "Train a LoRA adapter of a language model.", run_train_lm},
+    Command{"plan", "Tell what a run of train-lm would take: memory, steps, time.", run_plan},
     Command{"gemmbench", "Measure the frozen products on this machine, beside OpenBLAS.", run_gemmbench},
 };
 

@@ -68,9 +68,13 @@ int64_t memory_budget(const std::string& text) {
        text);
 }
 
-std::string recompute_text(int segments, int layers) {
+std::string recompute_flag(int segments, int layers) {
   if (segments <= 1) return "off";
-  return segments >= layers ? "layer" : counted(segments, "segment");
+  return segments >= layers ? "layer" : std::to_string(segments);
+}
+
+std::string recompute_text(int segments, int layers) {
+  return segments > 1 && segments < layers ? counted(segments, "segment") : recompute_flag(segments, layers);
 }
 
 }  // namespace patina

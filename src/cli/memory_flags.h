@@ -19,6 +19,8 @@ void add_memory_options(CommandLine& line, MemoryFlags& flags);
 int parse_recompute(const std::string& text, int layers);
 // --memory, "2GiB" or "900 MB"; empty: 80 % of what is free beside what the process has. Error(kUsage).
 int64_t memory_budget(const std::string& text);
+// As the flag takes it: "off", "layer" or "3".
+std::string recompute_flag(int segments, int layers);
 // "off", "layer" or "3 segments".
 std::string recompute_text(int segments, int layers);
 

@@ -35,15 +35,32 @@ std::map<std::string, int64_t> type_counts(const GgufFile& file) {
 
 }  // namespace
 
-int64_t TrainRun::planned_bytes() const {
-  return plan.weights_bytes + plan.trainable_bytes + plan.moments_bytes + plan.arena_bytes + process_bytes;
+std::vector<MemoryKind> memory_kinds(const TrainRun& run) {
+  const TrainPlan& plan = run.plan;
+  const int64_t data = run.data.memory_bytes();
+  return {{"weights", plan.weights_bytes,
+           run.flags.options.stream_weights ? "of the mapped file at one time; read ahead and released after use"
+                                            : "mapped file; the system takes pages back where memory is short"},
+          {"trainables", plan.trainable_bytes, "the adapter's values and their gradients"},
+          {"moments", plan.moments_bytes, "of the optimizer"},
+          {"saved", plan.saved_bytes, "activations that backward reads"},
+          {"scratch", plan.arena_bytes - plan.saved_bytes, "other activations, and room for kernels to work in"},
+          {"data", data, "the data set as tokens"},
+          {"process", std::max<int64_t>(0, run.anonymous_bytes - plan.trainable_bytes - plan.moments_bytes - data),
+           "the program: tokenizer, graph, tables, thread stacks"}};
+}
+
+int64_t planned_bytes(const TrainRun& run) {
+  int64_t sum = 0;
+  for (const MemoryKind& kind : memory_kinds(run)) sum += kind.bytes;
+  return sum;
 }
 
 Json start_event(const TrainRun& run) {
   const TrainFlags& flags = run.flags;
   const TrainOptions& options = flags.options;
   Json event = {{"version", PATINA_VERSION},
-                {"command", "train-lm"},
+                {"command", run.flags.plan_only ? "plan train-lm" : "train-lm"},
                 {"model", flags.model},
                 {"modelFingerprint", run.model_fingerprint},
                 {"adapterType", flags.adapter_type},
@@ -104,15 +121,20 @@ Json data_event(const TrainRun& run) {
 }
 
 Json memory_event(const TrainRun& run) {
-  return {{"weights", run.plan.weights_bytes},
-          {"streamed", run.flags.options.stream_weights},
-          {"trainables", run.plan.trainable_bytes},
-          {"moments", run.plan.moments_bytes},
-          {"saved", run.plan.saved_bytes},
-          {"scratch", run.plan.arena_bytes - run.plan.saved_bytes},
-          {"process", run.process_bytes},
-          {"planned", run.planned_bytes()},
-          {"budget", run.budget_bytes}};
+  Json event = Json::object();
+  for (const MemoryKind& kind : memory_kinds(run)) event[kind.name] = kind.bytes;
+  event["streamed"] = run.flags.options.stream_weights;
+  event["planned"] = planned_bytes(run);
+  event["budget"] = run.budget_bytes;
+  return event;
+}
+
+Json plan_event(const TrainRun& run, const TimeEstimate& time) {
+  return {{"totalSteps", run.plan.total_steps},
+          {"stepOperations", time.step_operations},
+          {"gflops", time.gflops},
+          {"stepMs", time.step_ms},
+          {"totalMs", time.total_ms}};
 }
 
 Json step_event(const StepReport& step) {
@@ -127,7 +149,8 @@ Json step_event(const StepReport& step) {
           {"supervised", step.supervised},
           {"ms", step.ms},
           {"tokensPerSecond", step.tokens_per_second},
-          {"residentBytes", resident_bytes()}};
+          {"residentBytes", resident_bytes()},
+          {"anonymousBytes", anonymous_bytes()}};
 }
 
 Json epoch_event(const EpochReport& epoch) {
@@ -186,14 +209,13 @@ std::string describe(const TrainRun& run) {
       grouped(plan.total_steps), counted(plan.epochs, "epoch"), counted(plan.steps_per_epoch, "step"),
       grouped(plan.warmup_steps), counted(run.flags.options.batch_tokens, "token"), grouped(plan.micro_tokens),
       raised ? fmt::format(" (--micro-tokens {} was raised to the longest sequence)", asked_micro_tokens) : "");
-  text += fmt::format(
-      "memory    {} planned: weights {} ({}), trainables {}, moments {}, saved activations {}, scratch {}, "
-      "process {}\n",
-      bytes_text(run.planned_bytes()), bytes_text(plan.weights_bytes),
-      run.flags.options.stream_weights ? "streamed, of a file of " + bytes_text(run.model.weights.file().file_bytes())
-                                       : "mapped file",
-      bytes_text(plan.trainable_bytes), bytes_text(plan.moments_bytes), bytes_text(plan.saved_bytes),
-      bytes_text(plan.arena_bytes - plan.saved_bytes), bytes_text(run.process_bytes));
+  text += fmt::format("memory    {} planned", bytes_text(planned_bytes(run)));
+  const char* before = ": ";
+  for (const MemoryKind& kind : memory_kinds(run)) {
+    text += fmt::format("{}{} {}", before, kind.name, bytes_text(kind.bytes));
+    before = ", ";
+  }
+  text += "\n";
   std::string ways;
   for (const FormulationName& row : kFormulations)
     if (const int64_t nodes = plan.formulations[row.formulation]; nodes > 0)
@@ -203,6 +225,16 @@ std::string describe(const TrainRun& run) {
   text += fmt::format("machine   {}, {}, {} of memory\n", counted(run.flags.threads, "thread"), cpu_isa(),
                       bytes_text(machine_bytes()));
   return text;
+}
+
+std::string describe_memory(const TrainRun& run) {
+  std::string text;
+  for (const MemoryKind& kind : memory_kinds(run))
+    text +=
+        fmt::format("{:<12}{:>18}  {:>10}  {}\n", kind.name, grouped(kind.bytes), bytes_text(kind.bytes), kind.what);
+  const int64_t sum = planned_bytes(run);
+  return text + fmt::format("{:<12}{:>18}  {:>10}  of {} that the run may take\n", "sum", grouped(sum), bytes_text(sum),
+                            bytes_text(run.budget_bytes));
 }
 
 }  // namespace patina

@@ -7,7 +7,7 @@
 #include "cli/common.h"
 #include "cli/events.h"
 #include "cli/memory_flags.h"
-#include "train/trainer.h"
+#include "train/estimate.h"
 
 namespace patina {
 
@@ -21,8 +21,9 @@ struct TrainFlags {
   TrainOptions options;
   MemoryFlags memory;
   int threads = 0;
-  bool jsonl = false, overwrite = false;
+  bool jsonl = false, overwrite = false, profile = false;
   bool bwd_inherited = false;  // from the environment
+  bool plan_only = false;      // patina plan
 };
 
 // A run that is about to start.
@@ -33,17 +34,25 @@ struct TrainRun {
   const std::vector<Site>& sites;  // adapted
   int64_t parameters;              // trainable
   const TrainPlan& plan;
-  int64_t budget_bytes;   // that the run may take
-  int64_t process_bytes;  // of the program itself, tokenizer and data included, before the run's own buffers
+  int64_t budget_bytes;     // that the run may take
+  int64_t anonymous_bytes;  // that the process takes with all of the run set up and no activation in memory yet
   std::string model_fingerprint;
-
-  int64_t planned_bytes() const;
 };
+
+// What memory a run takes, by kind (docs/memory.md).
+struct MemoryKind {
+  const char* name;
+  int64_t bytes;
+  const char* what;
+};
+std::vector<MemoryKind> memory_kinds(const TrainRun& run);
+int64_t planned_bytes(const TrainRun& run);  // their sum
 
 Json start_event(const TrainRun& run);
 Json model_event(const TrainRun& run);
 Json data_event(const TrainRun& run);
 Json memory_event(const TrainRun& run);
+Json plan_event(const TrainRun& run, const TimeEstimate& time);
 Json step_event(const StepReport& step);
 Json epoch_event(const EpochReport& epoch);
 std::string_view reason_name(TrainResult::Reason reason);  // "completed", "interrupted"
@@ -51,5 +60,6 @@ std::string_view kind_name(Error::Kind kind);              // of a fatal event: 
 
 // The same for people, a few lines.
 std::string describe(const TrainRun& run);
+std::string describe_memory(const TrainRun& run);  // a line a kind, and the sum
 
 }  // namespace patina

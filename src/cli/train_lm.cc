@@ -1,4 +1,4 @@
-// patina train-lm: trains a LoRA adapter of a language model on text.
+// patina train-lm: trains a LoRA adapter of a language model on text; patina plan train-lm: tells what that takes.
 #include <charconv>
 #include <new>
 
@@ -7,10 +7,13 @@
 #include "cli/formulation.h"
 #include "cli/interrupt.h"
 #include "cli/memory.h"
+#include "cli/profile.h"
 #include "cli/progress.h"
 #include "cli/train_events.h"
 #include "cli/train_output.h"
 #include "formats/names.h"
+#include "measure/machine.h"
+#include "train/estimate.h"
 
 namespace patina {
 
@@ -84,6 +87,7 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
                   "Print which text of the first N samples is supervised, and train nothing.")
       ->type_name("N")
       ->check(quiet(CLI::Range(int64_t{1}, kMost)));
+  line.add_flag("--profile", flags.profile, "Print after the run where the time of its steps went, op by op.");
   line.add_flag("--jsonl", flags.jsonl, "Print events on stdout, one JSON object a line.");
   line.add_flag("--overwrite", flags.overwrite, "Replace the files of an earlier run in --out.");
   return given;
@@ -132,19 +136,19 @@ void fit(const LanguageModel& model, Adapter& adapter, const Dataset& data, Trai
   const int64_t most = resolve_micro_tokens(options, data.sequences);
   const MemoryFit fit = fit_memory(model.weights, adapter, data.sequences, options, choices, budget_bytes - fixed_bytes,
                                    cpu_backend(), threads);
-  const std::string recompute = recompute_text(fit.segments, layers);
+  const std::string recompute = recompute_flag(fit.segments, layers);
   if (!fit.fits)
     fail(Error::Kind::kMemory,
-         "the run takes at least {} (with --recompute {} and --micro-tokens {}), and {} are {}; lower --context{}, or "
+         "the run takes at least {} (with --recompute {} and --micro-tokens {}), and {} is {}; lower --context{}, or "
          "raise --memory",
          bytes_text(fixed_bytes + fit.weights_bytes + fit.arena_bytes), recompute, fit.micro_tokens,
          bytes_text(budget_bytes), flags.memory.memory.empty() ? "80 % of what is free" : "all that --memory allows",
-         choices.segments && choices.micro_tokens ? "" : ", --recompute auto and --micro-tokens auto choose the least");
+         choices.segments && choices.micro_tokens ? "" : " or leave --recompute and --micro-tokens at auto");
   if (fit.segments != options.gradients.segments || fit.micro_tokens != most)
     say("patina: to fit into {}: --recompute {} --micro-tokens {}\n", bytes_text(budget_bytes), recompute,
         fit.micro_tokens);
   options.gradients.segments = fit.segments;
-  options.micro_tokens = fit.micro_tokens;
+  if (fit.micro_tokens != most) options.micro_tokens = fit.micro_tokens;
 }
 
 // Shows a run to people and programs, and keeps what train_log.json needs.
@@ -227,6 +231,21 @@ bool ended_early(EventWriter& events) {
   return true;
 }
 
+// What patina plan adds to what every run says about itself.
+void show_plan(const TrainRun& run, const TimeEstimate& time, EventWriter& events) {
+  events.write("plan", plan_event(run, time));
+  const std::string text = fmt::format(
+      "{}\n{}: about {} a step, {} in all. An estimate: {:.1f} GFLOP a step at the {:.0f} GFLOP/s that the products of "
+      "one layer reached just now; what is no product comes on top.\n",
+      describe_memory(run), counted(run.plan.total_steps, "step"),
+      time.step_ms < 1e4 ? fmt::format("{:.0f} ms", time.step_ms) : duration_text(time.step_ms / 1e3),
+      duration_text(time.total_ms / 1e3), time.step_operations * 1e-9, time.gflops);
+  if (run.flags.jsonl)
+    say("{}", text);
+  else
+    write_out(text);
+}
+
 int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   TrainOptions& options = flags.options;
   options.micro_tokens = parse_micro_tokens(flags.micro_tokens);
@@ -241,11 +260,11 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   DatasetOptions data_options;
   data_options.loss_on = parse_loss_on(flags.loss_on);
   data_options.chat_template = flags.chat_template;
-  const bool show_only = flags.show_mask > 0;
-  if (flags.out.empty() && !show_only) fail(Error::Kind::kUsage, "--out is required: a directory for the adapter");
+  const bool show_only = flags.show_mask > 0, writes = !show_only && !flags.plan_only;
+  if (flags.out.empty() && writes) fail(Error::Kind::kUsage, "--out is required: a directory for the adapter");
   catch_interrupts();  // before anything slow
   std::optional<OutputDirectory> out;
-  if (!show_only) out.emplace(flags.out, flags.overwrite);
+  if (writes) out.emplace(flags.out, flags.overwrite);
 
   const LanguageModel model = load_language_model(flags.model);
   flags.context = resolve_context(model.weights, flags.context, given.context->count() > 0);
@@ -271,15 +290,16 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   const int64_t fixed_bytes = process_bytes + 4 * static_cast<int64_t>(adapter.parameters().values().size_bytes());
   fit(model, adapter, data, flags, budget_bytes, fixed_bytes, flags.threads);
   ThreadPool pool(flags.threads);
-  Trainer trainer(model.weights, adapter, data.sequences, options, cpu_backend(), pool);
+  auto trainer = std::make_unique<Trainer>(model.weights, adapter, data.sequences, options, cpu_backend(), pool);
+  const TrainPlan plan = trainer->plan();
   const TrainRun run{flags,
                      model,
                      data,
                      sites,
                      adapter.parameters().parameters(),
-                     trainer.plan(),
+                     plan,
                      budget_bytes,
-                     process_bytes,
+                     anonymous_bytes(),
                      model.weights.fingerprint()};
   Json log = {{"start", start_event(run)},
               {"model", model_event(run)},
@@ -289,13 +309,21 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   say("{}\n", describe(run));
 
   if (ended_early(events)) return kSignalled + interrupt_signal();
+  if (flags.plan_only) {
+    show_plan(run, estimate_time(model.weights, *trainer, data.sequences, bwd.formulation, cpu_backend(), pool),
+              events);
+    return 0;
+  }
   TrainResult result;
+  std::optional<Profile> profile;
+  if (flags.profile) profile.emplace(trainer->graph());
   {
-    RunObserver observer(trainer, events);
+    RunObserver observer(*trainer, events);
     for (const FallbackWarning& warning : fallback_warnings(run.plan.formulations))
       observer.warn(warning.text, warning.count);
     try {
-      result = trainer.run(observer, [] { return interrupt_signal() != 0; });
+      result = trainer->run(
+          observer, [] { return interrupt_signal() != 0; }, profile ? &*profile : nullptr);
     } catch (const Error& error) {
       if (error.kind() != Error::Kind::kNonFinite) throw;
       fail(Error::Kind::kNonFinite, "{}; nothing was written to {}", error.what(), flags.out);
@@ -303,6 +331,14 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
     log["epochs"] = observer.epochs();
     log["warnings"] = observer.warnings();
   }
+  if (profile) {
+    const double peak_gflops = multiply_add_peak(pool);
+    log["profile"] = profile_event(*profile, result.steps, peak_gflops);
+    events.write("profile", log["profile"]);
+    say("\n{}", profile_table(*profile, result.steps, peak_gflops));
+  }
+  profile.reset();  // it refers to the graph
+  trainer.reset();  // export copies the adapter: that fits into what the run no longer needs
   const Json done = {{"steps", result.steps},
                      {"epochs", result.epochs},
                      {"finalLoss", result.final_loss},
@@ -326,10 +362,9 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   return result.reason == TrainResult::Reason::kInterrupted ? kSignalled + interrupt_signal() : 0;
 }
 
-}  // namespace
-
-int run_train_lm(const Command& command, int argc, char** argv) {
+int run(const Command& command, int argc, char** argv, bool plan_only) {
   TrainFlags flags;
+  flags.plan_only = plan_only;
   CommandLine line(command);
   const Given given = add_options(line, flags);
   // The last event of a run that fails; where the line itself is wrong, --jsonl may not have been read yet.
@@ -354,6 +389,26 @@ int run_train_lm(const Command& command, int argc, char** argv) {
     fatal("internal", error.what());
     throw;
   }
+}
+
+}  // namespace
+
+int run_train_lm(const Command& command, int argc, char** argv) { return run(command, argc, argv, false); }
+
+int run_plan(const Command& command, int argc, char** argv) {
+  constexpr std::string_view kPlanned = "train-lm";
+  const std::string_view found = argc > 1 ? argv[1] : "";
+  if (found == "--help" || found == "-h") {
+    write_out(
+        fmt::format("{}\n\nUsage: patina plan {} [OPTIONS]\n\nThe options are those of patina {}; --out is not "
+                    "needed, and nothing is trained or written.\n",
+                    command.summary, kPlanned, kPlanned));
+    return 0;
+  }
+  if (found != kPlanned)
+    fail(Error::Kind::kUsage, "plan which command? expected {}, found \"{}\" (see patina plan --help)", kPlanned,
+         found);
+  return run({"plan train-lm", command.summary, command.run}, argc - 1, argv + 1, true);
 }
 
 }  // namespace patina

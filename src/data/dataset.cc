@@ -214,6 +214,13 @@ int64_t Sequence::supervised_tokens() const {
   return std::accumulate(supervised.begin() + !supervised.empty(), supervised.end(), int64_t{0});
 }
 
+int64_t Dataset::memory_bytes() const {
+  size_t bytes = sequences.capacity() * sizeof(Sequence);
+  for (const Sequence& sequence : sequences)
+    bytes += sequence.ids.capacity() * sizeof(int32_t) + sequence.supervised.capacity();
+  return static_cast<int64_t>(bytes);
+}
+
 LossOn parse_loss_on(std::string_view text) {
   if (text == "assistant") return {LossOn::Kind::kAssistant, {}};
   if (text == "all") return {LossOn::Kind::kAll, {}};

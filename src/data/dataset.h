@@ -45,7 +45,8 @@ struct Dataset {
   int64_t read = 0, truncated = 0;         // samples; read = used + skipped
   std::map<std::string, int64_t> skipped;  // reason -> count
   int64_t tokens = 0, supervised_tokens = 0;
-  std::string fingerprint;  // SHA-256 of the file's bytes
+  std::string fingerprint;       // SHA-256 of the file's bytes
+  int64_t memory_bytes() const;  // what the sequences take
 };
 
 // Reads a data set.

@@ -16,11 +16,16 @@ namespace patina {
 
 class Executor {
  public:
-  // Plans and allocates. The graph must outlive the executor and not grow.
+  // Plans and reserves addresses; memory is taken where it is first written, or by prefault(). The graph must outlive
+  // the executor and not grow.
   Executor(const Graph& graph, const Backend& backend, ThreadPool& pool);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
+
+  // Takes the memory of the whole plan now, on all threads, so that it is what the plan says and no page fault falls
+  // into a run. Before the first run: values are lost.
+  void prefault();
 
   // Binds an external value (inputs before each run; others once).
   void bind(ValueId id, void* data);
@@ -29,9 +34,13 @@ class Executor {
   void set_stream(WeightStream* stream) { stream_ = stream; }
 
   // Runs all nodes. sizes[s] is the size of symbol s in this run, at most its maximum. `observe`, where given, is
-  // called after each node with its outputs.
+  // called after each node.
+  struct Finished {
+    const Node& node;
+    std::span<const Tensor> inputs, outputs;
+  };
   void run(std::span<const int64_t> sizes);
-  void run(std::span<const int64_t> sizes, FunctionRef<void(const Node&, std::span<const Tensor>)> observe);
+  void run(std::span<const int64_t> sizes, FunctionRef<void(const Finished&)> observe);
 
   // A value of the last run (a graph output, an external value).
   Tensor tensor(ValueId id) const;

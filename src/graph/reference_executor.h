@@ -74,12 +74,7 @@ void ReferenceExecutor<S>::run(const std::vector<int64_t>& sizes, int nodes) {
   storage_.resize(values);
   for (size_t v = 0; v < values; ++v) {
     const ValueId id = static_cast<ValueId>(v);
-    const Value& value = graph_.value(id);
-    shapes_[v] = graph_.maximum_shape(id);
-    for (size_t axis = 0; axis < value.extents.size(); ++axis)
-      if (const int symbol = value.extents[axis].symbol; symbol >= 0)
-        shapes_[v][static_cast<int>(axis)] =
-            value.extents[axis].size / graph_.symbol_maximum(symbol) * sizes.at(static_cast<size_t>(symbol));
+    shapes_[v] = graph_.shape(id, sizes);
     storage_[v] = graph_.storage(id);
   }
   const size_t count = nodes < 0 ? graph_.nodes().size() : static_cast<size_t>(nodes);

@@ -104,7 +104,7 @@ ValueId Graph::view_node(std::shared_ptr<const Op> op, ValueId input, Extents ex
 
 std::vector<ValueId> Graph::repeat(int node, std::vector<ValueId> inputs) {
   const Node first = nodes_.at(static_cast<size_t>(node));
-  Node again{first.op, std::move(inputs), {}, first.label};
+  Node again{first.op, std::move(inputs), {}, first.label, true};
   for (const ValueId output : first.outputs) {
     Value copy = value(output);
     copy.producer = static_cast<int>(nodes_.size());
@@ -144,6 +144,15 @@ void Graph::reorder(const std::vector<int>& order) {
 ValueId Graph::storage(ValueId id) const {
   while (value(id).view_of != kNoValue) id = value(id).view_of;
   return id;
+}
+
+Shape Graph::shape(ValueId id, std::span<const int64_t> sizes) const {
+  Shape shape = maximum_shape(id);
+  const Extents& extents = value(id).extents;
+  for (size_t axis = 0; axis < extents.size(); ++axis)
+    if (const int symbol = extents[axis].symbol; symbol >= 0)
+      shape[static_cast<int>(axis)] = extents[axis].size / symbol_maximum(symbol) * sizes[static_cast<size_t>(symbol)];
+  return shape;
 }
 
 Shape Graph::maximum_shape(ValueId id) const { return shape_of(value(id).extents); }

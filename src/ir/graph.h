@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,7 +70,8 @@ struct Node {
   std::shared_ptr<const Op> op;
   std::vector<ValueId> inputs;  // kNoValue for an optional input that is absent
   std::vector<ValueId> outputs;
-  std::string label;  // where in the model: "layers.3.q"
+  std::string label;      // where in the model: "layers.3.q"
+  bool repeated = false;  // does again what an earlier node did
 };
 
 // What gradient rules see of differentiation (graph/differentiate.cc implements it).
@@ -132,6 +134,8 @@ class Graph {
   // The value that owns the storage of `id`: follows views, not planned in-place reuse.
   ValueId storage(ValueId id) const;
   Shape maximum_shape(ValueId id) const;
+  // Where symbol s has the size sizes[s]. A view may hold a multiple of a symbol, such as [T*H, C].
+  Shape shape(ValueId id, std::span<const int64_t> sizes) const;
   // Whether the numbers of `id` lie one after another: no view with gaps, not transposed.
   bool contiguous(ValueId id) const { return value(id).strides == contiguous_strides(maximum_shape(id)); }
   // Bytes of a stored value at its maximum.

@@ -48,19 +48,23 @@ std::vector<int64_t> LossRunner::bind(const MicroBatch& batch, float gradient_sc
   return {size(batch.tokens), size(batch.offsets), size(batch.first), size(batch.rows)};
 }
 
-double LossRunner::run(const MicroBatch& batch, float gradient_scale) {
+double LossRunner::run(const MicroBatch& batch, float gradient_scale, Profile* profile) {
   if (batch.rows.empty()) return 0.0;
-  executor_->run(bind(batch, gradient_scale));
+  const std::vector<int64_t> sizes = bind(batch, gradient_scale);
+  if (profile == nullptr)
+    executor_->run(sizes);
+  else
+    executor_->run(sizes, [&](const Executor::Finished& finished) { profile->lap(finished); });
   return static_cast<double>(executor_->tensor(graph_->loss).f32()[0]);
 }
 
 std::string LossRunner::find_non_finite(const MicroBatch& batch, float gradient_scale) {
   std::string found;
   if (batch.rows.empty()) return found;
-  executor_->run(bind(batch, gradient_scale), [&](const Node& node, std::span<const Tensor> outputs) {
+  executor_->run(bind(batch, gradient_scale), [&](const Executor::Finished& finished) {
     if (!found.empty()) return;
-    for (const Tensor& output : outputs)
-      if (!all_finite(output)) found = fmt::format("{} at {}", node.op->name(), node.label);
+    for (const Tensor& output : finished.outputs)
+      if (!all_finite(output)) found = fmt::format("{} at {}", finished.node.op->name(), finished.node.label);
   });
   return found;
 }

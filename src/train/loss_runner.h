@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "data/sampler.h"
 #include "graph/executor.h"
+#include "graph/profile.h"
 #include "model/decoder_lm.h"
 
 namespace patina {
@@ -23,12 +24,14 @@ class LossRunner {
 
   // Sum of cross-entropy over the supervised tokens of a micro-batch, in nats. With gradient, adds gradient_scale * d
   // loss to the adapter's gradients. A micro-batch without supervised tokens costs nothing and gives 0.
-  double run(const MicroBatch& batch, float gradient_scale);
+  // `profile`, where given, gets a lap for each node.
+  double run(const MicroBatch& batch, float gradient_scale, Profile* profile = nullptr);
 
   // Runs a micro-batch again and says which op's output is the first that is not finite: "swiglu at layers.3.ffn";
   // empty where all are finite.
   std::string find_non_finite(const MicroBatch& batch, float gradient_scale);
 
+  void prefault() { executor_->prefault(); }
   const Graph& graph() const { return graph_->graph; }
   const Plan& plan() const { return executor_->plan(); }
   const FormulationCounts& formulations() const { return graph_->gradients.formulations; }

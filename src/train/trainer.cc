@@ -13,6 +13,13 @@ namespace {
 constexpr int64_t kAutoMicroTokens = 512;  // products are at full speed from here on; more only takes memory
 constexpr int kZeroStepsToReport = 3;      // with B = 0 the gradient of A is exactly zero in the first step
 
+// What a profile calls the time between the nodes.
+constexpr std::string_view kData = "data", kOptimizer = "optimizer", kReports = "reports";
+
+void lap(Profile* profile, std::string_view what) {
+  if (profile != nullptr) profile->lap(what);
+}
+
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
@@ -75,7 +82,7 @@ Trainer::Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Se
   zero_steps_.assign(adapter.parameters().slices().size(), 0);
 }
 
-double Trainer::run_step(const std::vector<size_t>& step, StepReport* report) {
+double Trainer::run_step(const std::vector<size_t>& step, StepReport* report, Profile* profile) {
   const auto start = std::chrono::steady_clock::now();
   ParameterStore& store = adapter_.parameters();
   std::fill(store.gradients().begin(), store.gradients().end(), 0.0f);
@@ -83,10 +90,12 @@ double Trainer::run_step(const std::vector<size_t>& step, StepReport* report) {
   report->tokens = 0;
   for (const size_t index : step) report->tokens += static_cast<int64_t>(sequences_[index].ids.size());
   const float scale = report->supervised > 0 ? static_cast<float>(1.0 / static_cast<double>(report->supervised)) : 0.0f;
+  lap(profile, kOptimizer);
   double loss_sum = 0.0;
   for (const std::vector<size_t>& which : cut_step(sequences_, step, plan_.micro_tokens)) {
     fill(batch_, sequences_, which);
-    const double loss = runner_.run(batch_, scale);
+    lap(profile, kData);
+    const double loss = runner_.run(batch_, scale, profile);
     if (!std::isfinite(loss)) {
       const std::string where = runner_.find_non_finite(batch_, scale);
       fail(Error::Kind::kNonFinite,
@@ -111,6 +120,7 @@ double Trainer::run_step(const std::vector<size_t>& step, StepReport* report) {
   if (!std::isfinite(global_norm(store.values(), pool_)))
     fail(Error::Kind::kNonFinite, "step {} of {}: the adapter's values are no longer finite; lower --lr", report->step,
          report->total_steps);
+  lap(profile, kOptimizer);
   report->ms = milliseconds_since(start);
   report->tokens_per_second = static_cast<double>(report->tokens) / std::max(report->ms, 1e-3) * 1e3;
   return loss_sum;
@@ -139,7 +149,9 @@ void Trainer::watch_zero_gradients(TrainObserver& observer) {
   }
 }
 
-TrainResult Trainer::run(TrainObserver& observer, const std::function<bool()>& stop) {
+TrainResult Trainer::run(TrainObserver& observer, const std::function<bool()>& stop, Profile* profile) {
+  runner_.prefault();
+  if (profile != nullptr) profile->start();
   const auto start = std::chrono::steady_clock::now();
   TrainResult result;
   std::vector<double> epoch_losses;
@@ -155,11 +167,12 @@ TrainResult Trainer::run(TrainObserver& observer, const std::function<bool()>& s
       report.epoch = epoch + 1;
       report.step = ++step_number;
       report.total_steps = plan_.total_steps;
-      loss_sum += run_step(step, &report);
+      loss_sum += run_step(step, &report, profile);
       supervised += report.supervised;
       result.steps = step_number;
       observer.on_step(report);
       watch_zero_gradients(observer);
+      lap(profile, kReports);
       stopped = stop();
       if (stopped) break;
     }

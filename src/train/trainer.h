@@ -86,7 +86,7 @@ int64_t resolve_micro_tokens(const TrainOptions& options, std::span<const Sequen
 
 class Trainer {
  public:
-  // Plans the run and reserves its memory. `sequences` must outlive the trainer.
+  // Plans the run; run() takes the memory that activations need. `sequences` must outlive the trainer.
   Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Sequence> sequences, const TrainOptions& options,
           const Backend& backend, ThreadPool& pool);
 
@@ -94,14 +94,14 @@ class Trainer {
   const Graph& graph() const { return runner_.graph(); }
 
   // Trains. `stop` is asked after every step; true ends the run there. Error(kNonFinite) naming step and op where a
-  // loss or gradient is not finite: that step is not applied.
-  TrainResult run(TrainObserver& observer, const std::function<bool()>& stop);
+  // loss or gradient is not finite: that step is not applied. `profile`, where given, gets all the time of the steps.
+  TrainResult run(TrainObserver& observer, const std::function<bool()>& stop, Profile* profile = nullptr);
 
   // Gradient norms of every parameter in the last step, after clipping.
   std::vector<GradientNorm> gradient_norms();
 
  private:
-  double run_step(const std::vector<size_t>& step, StepReport* report);
+  double run_step(const std::vector<size_t>& step, StepReport* report, Profile* profile);
   void watch_zero_gradients(TrainObserver& observer);
 
   Adapter& adapter_;

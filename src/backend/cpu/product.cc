@@ -194,10 +194,8 @@ void product(int64_t m, int64_t n, std::span<const ProductTerm> terms, float* c,
   std::uninitialized_default_construct_n(job.counters, threads);
   job.buffers = reinterpret_cast<float*>(job.counters + threads);
   const auto run = HWY_DYNAMIC_DISPATCH(run_product);
-  if (threads == 1)
-    run(job, 0);
-  else
-    pool.run_on_all([&](int worker) { run(job, worker); });
+  // Whoever comes takes part: a worker that has lost its core to another process is not waited for.
+  pool.run(threads, [&](int64_t, int worker) { run(job, worker); });
 }
 
 void few_row_product(const Tensor& x, const Tensor& weight, const Tensor& acc, const Tensor& y, ThreadPool& pool) {

@@ -1,0 +1,77 @@
+#include "train/estimate.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "ops/frozen_linear.h"
+
+namespace patina {
+
+namespace {
+
+constexpr int64_t kCalibrationTokens = 512;  // products are at full speed from here on
+constexpr double kCalibrationMs = 1000;
+
+// GFLOP/s of one layer's frozen products, forward and backward, at `tokens` rows.
+double layer_gflops(const DecoderModel& model, int64_t tokens, Formulation formulation, const Backend& backend,
+                    ThreadPool& pool) {
+  Graph graph;
+  const DecoderLayer& layer = model.layers()[model.layers().size() / 2];
+  std::map<int64_t, std::pair<ValueId, std::vector<float>>> inputs;  // by width
+  double operations = 0;
+  for (const Tensor* weight : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
+    const int64_t width = weight->shape[1];
+    if (!inputs.contains(width))
+      inputs[width] = {graph.input("x", DType::kF32, {tokens, width}),
+                       std::vector<float>(static_cast<size_t>(tokens * width), 1.0f)};
+    const ValueId w = graph.frozen("w", *weight);
+    const ValueId y = frozen_linear(graph, inputs[width].first, w, kNoValue, "forward");
+    frozen_linear_gradient(graph, y, w, kNoValue, "backward", formulation);
+    operations += 4.0 * static_cast<double>(tokens * weight->shape.elements());
+  }
+  Executor executor(graph, backend, pool);
+  for (auto& [width, input] : inputs) executor.bind(input.first, input.second.data());
+  const auto run_ms = [&] {
+    const auto start = std::chrono::steady_clock::now();
+    executor.run({});
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  };
+  std::vector<double> times = {run_ms()};
+  double spent = times[0];
+  if (spent < kCalibrationMs) times.clear();  // it read the weights from the file and took the memory
+  while (spent < kCalibrationMs) {
+    times.push_back(run_ms());
+    spent += times.back();
+  }
+  std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
+  return operations / times[times.size() / 2] * 1e-6;
+}
+
+}  // namespace
+
+TimeEstimate estimate_time(const DecoderModel& model, const Trainer& trainer, std::span<const Sequence> sequences,
+                           Formulation formulation, const Backend& backend, ThreadPool& pool) {
+  // An epoch as one run: operations are linear in tokens, rows and pairs, however sequences are cut into steps.
+  int64_t tokens = 0, rows = 0;
+  double pairs = 0;
+  MicroBatch batch;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    fill(batch, sequences, std::span(&i, 1));
+    const double length = static_cast<double>(batch.tokens.size());
+    tokens += static_cast<int64_t>(batch.tokens.size());
+    rows += static_cast<int64_t>(batch.rows.size());
+    pairs += length * (length + 1) / 2;
+  }
+  const int64_t count = static_cast<int64_t>(sequences.size());
+  const int64_t sizes[] = {tokens, count + 1, count, rows};
+  const TrainPlan& plan = trainer.plan();
+  TimeEstimate estimate{};
+  estimate.step_operations =
+      run_operations(trainer.graph(), sizes, pairs, true) / static_cast<double>(plan.steps_per_epoch);
+  estimate.gflops = layer_gflops(model, std::min(plan.micro_tokens, kCalibrationTokens), formulation, backend, pool);
+  estimate.step_ms = estimate.step_operations / estimate.gflops * 1e-6;
+  estimate.total_ms = estimate.step_ms * static_cast<double>(plan.total_steps);
+  return estimate;
+}
+
+}  // namespace patina
