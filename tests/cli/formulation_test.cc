@@ -97,7 +97,8 @@ std::string written(const Workplace& place, const Outcome& run) {
   std::string text;
   for (json event : run.json_lines())
     if (event.at("event") != "memory") {
-      for (const char* field : {"ms", "tokensPerSecond", "residentBytes", "etaMs"}) event.erase(field);
+      for (const char* field : {"ms", "tokensPerSecond", "residentBytes", "anonymousBytes", "etaMs"})
+        event.erase(field);
       text += event.dump() + "\n";
     }
   return text + read_file(place.path("out/adapter_model.safetensors")) + read_file(place.path("out/adapter.gguf"));

@@ -6,7 +6,6 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/reference_backend.h"
-#include "base/philox.h"
 #include "graph/executor.h"
 #include "graph/reference_executor.h"
 #include "ops/elementwise.h"
@@ -17,17 +16,10 @@
 #include "ops/rope.h"
 #include "ops/view.h"
 #include "support/compare.h"
+#include "support/normals.h"
 
 namespace patina {
 namespace {
-
-std::vector<float> normals(int64_t count, uint32_t site) {
-  const RandomStream random(1, RandomUse::kTest, site);
-  std::vector<float> numbers;
-  for (int64_t i = 0; i < count; ++i)
-    numbers.push_back(static_cast<float>(0.5 * random.normal(static_cast<uint64_t>(i))));
-  return numbers;
-}
 
 // A block of a transformer without its attention, with a low-rank branch whose matrices are used twice, a value used
 // three times, column views, and a residual whose gradient is both acc and dy of a square product.
@@ -73,10 +65,10 @@ struct Network {
     executor.bind(differentiation.seed, &seed);
   }
 
-  std::vector<float> x_data = normals(kMaximumTokens * kWidth, 1), a_data = normals(kRank * kWidth, 2),
-                     b_data = normals(2 * kWidth * kRank, 3), wide_data = normals(2 * kWidth * kWidth, 4),
-                     square_data = normals(kWidth * kWidth, 5), head_data = normals(kVocabulary * kWidth, 6),
-                     norm_data = normals(kWidth, 7), da_data = std::vector<float>(kRank * kWidth),
+  std::vector<float> x_data = normals(kMaximumTokens * kWidth, 1, 0.5), a_data = normals(kRank * kWidth, 2, 0.5),
+                     b_data = normals(2 * kWidth * kRank, 3, 0.5), wide_data = normals(2 * kWidth * kWidth, 4, 0.5),
+                     square_data = normals(kWidth * kWidth, 5, 0.5), head_data = normals(kVocabulary * kWidth, 6, 0.5),
+                     norm_data = normals(kWidth, 7, 0.5), da_data = std::vector<float>(kRank * kWidth),
                      db_data = std::vector<float>(2 * kWidth * kRank);
   std::vector<int32_t> row_data{4, 0, 2, 3, 1, 5, 6, 7, 8}, label_data{3, 10, 0, 0, 7, 1, 2, 4, 5};
   float seed = 0.25f;

@@ -4,24 +4,16 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/reference_backend.h"
-#include "base/philox.h"
 #include "graph/differentiate.h"
 #include "graph/executor.h"
 #include "ops/elementwise.h"
 #include "ops/frozen_linear.h"
 #include "ops/head_loss.h"
 #include "ops/matmul.h"
+#include "support/normals.h"
 
 namespace patina {
 namespace {
-
-std::vector<float> normals(int64_t count, uint32_t stream) {
-  const RandomStream random(1, RandomUse::kTest, stream);
-  std::vector<float> numbers;
-  for (int64_t i = 0; i < count; ++i)
-    numbers.push_back(static_cast<float>(0.3 * random.normal(static_cast<uint64_t>(i))));
-  return numbers;
-}
 
 // h = h + (h W^T + 0.5 (h A^T) B^T), twice, and a loss.
 struct Network {
@@ -67,10 +59,10 @@ struct Network {
   }
 
   Graph graph;
-  std::vector<float> w_data = normals(kWidth * kWidth, 1), x_data = normals(kTokens * kWidth, 2);
+  std::vector<float> w_data = normals(kWidth * kWidth, 1, 0.3), x_data = normals(kTokens * kWidth, 2, 0.3);
   std::vector<int32_t> label_data = std::vector<int32_t>(kTokens, 7);
-  std::array<std::vector<float>, 4> factors = {normals(kRank * kWidth, 3), normals(kRank* kWidth, 4),
-                                               normals(kRank* kWidth, 5), normals(kRank* kWidth, 6)};
+  std::array<std::vector<float>, 4> factors = {normals(kRank * kWidth, 3, 0.3), normals(kRank* kWidth, 4, 0.3),
+                                               normals(kRank* kWidth, 5, 0.3), normals(kRank* kWidth, 6, 0.3)};
   std::array<std::vector<float>, 4> sums = factors;
   std::vector<ValueId> inputs;
   ValueId loss = kNoValue;
