@@ -35,15 +35,18 @@ void add_memory_options(CommandLine& line, MemoryFlags& flags) {
               "Forward work that is done again in backward instead of keeping its results: off, layer (of every layer: "
               "the least memory, about a third more time), a number of segments of layers, or auto (as little as fits "
               "--memory). Changes no bit of the result.");
+  line.option("--weights", flags.weights, "HOW",
+              "mapped: the model's file stays in memory where there is room; stream: about two layers of it at a time, "
+              "for models larger than memory; auto: mapped where that fits --memory. Changes no bit of the result.")
+      ->check(quiet(CLI::IsMember({kAuto, kMapped, kStream})));
   line.add_option("--memory", flags.memory,
                   "What the run may take in all, such as 2GiB or 900MB; the default is 80 % of what is free. "
-                  "Recompute, and then "
-                  "micro-batches, are chosen to fit.")
+                  "Recompute, then micro-batches, then --weights are chosen to fit.")
       ->type_name("SIZE");
 }
 
 int parse_recompute(const std::string& text, int layers) {
-  if (text == "auto") return 0;
+  if (text == kAuto) return 0;
   if (text == "off") return 1;
   if (text == "layer") return layers;
   int segments = 0;

@@ -1,4 +1,4 @@
-// --recompute and --memory: how a run fits into memory.
+// --recompute, --weights and --memory: how a run fits into memory.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,10 @@
 
 namespace patina {
 
+inline constexpr const char *kAuto = "auto", *kMapped = "mapped", *kStream = "stream";
+
 struct MemoryFlags {
-  std::string recompute = "auto", memory;
+  std::string recompute = kAuto, weights = kAuto, memory;
 };
 
 void add_memory_options(CommandLine& line, MemoryFlags& flags);

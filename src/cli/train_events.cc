@@ -85,7 +85,7 @@ Json start_event(const TrainRun& run) {
                 {"lossOn", flags.loss_on},
                 {"chatTemplate", flags.chat_template},
                 {"recompute", recompute_text(options.gradients.segments, run.model.weights.config().layers)},
-                {"weights", flags.weights},
+                {"weights", flags.memory.weights},
                 {"seed", options.seed},
                 {"threads", flags.threads},
                 {"isa", cpu_isa()},

@@ -13,9 +13,8 @@ namespace patina {
 
 // The command line of train-lm.
 struct TrainFlags {
-  std::string model, data, out, adapter_type = "lora", sites = "all", micro_tokens = "auto", weights = "mapped",
-                                schedule = "cosine", loss_on = "assistant", chat_template,
-                                bwd{name(Formulation::kFused)};
+  std::string model, data, out, adapter_type = "lora", sites = "all", micro_tokens = "auto", schedule = "cosine",
+                                loss_on = "assistant", chat_template, bwd{name(Formulation::kFused)};
   int64_t rank = 16, layers = 0, context = kDefaultContextTokens, show_mask = 0;
   float alpha = 32.0f;
   TrainOptions options;

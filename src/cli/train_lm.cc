@@ -19,7 +19,6 @@ namespace patina {
 
 namespace {
 
-constexpr std::string_view kAuto = "auto";
 constexpr int kSignalled = 128;  // exit status: this and the signal
 const std::map<std::string, Schedule> kSchedules = {
     {"cosine", Schedule::kCosine}, {"linear", Schedule::kLinear}, {"constant", Schedule::kConstant}};
@@ -56,10 +55,6 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
   line.option("--micro-tokens", flags.micro_tokens, "TOKENS",
               "Tokens in memory at once, or auto. Less takes less memory; the result changes by rounding only.");
   add_memory_options(line, flags.memory);
-  line.option("--weights", flags.weights, "HOW",
-              "mapped: the model's file stays in memory where there is room; stream: about two layers of it at a time, "
-              "for models larger than memory. The result is the same, to the bit.")
-      ->check(quiet(CLI::IsMember({"mapped", "stream"})));
   CLI::Option* epochs = line.option("--epochs", options.epochs, "N", "Passes over the data set.")
                             ->check(quiet(CLI::Range(int64_t{1}, kMost)));
   line.add_option("--steps", options.steps, "Optimizer steps, instead of --epochs.")
@@ -126,16 +121,15 @@ void check_trainables(const std::vector<Site>& sites, int64_t rank) {
          rank, grouped(parameters), bytes_text(parameters * kBytes), kBytes, bytes_text(machine_bytes()));
 }
 
-// Chooses how the run fits into its memory beside `fixed_bytes`; says what was chosen.
-void fit(const LanguageModel& model, Adapter& adapter, const Dataset& data, TrainFlags& flags, int64_t budget_bytes,
-         int64_t fixed_bytes, int threads) {
-  TrainOptions& options = flags.options;
+// The options with which the run fits into its memory beside `fixed_bytes`.
+TrainOptions fitting_options(const LanguageModel& model, Adapter& adapter, const Dataset& data, const TrainFlags& flags,
+                             int64_t budget_bytes, int64_t fixed_bytes) {
+  TrainOptions options = flags.options;
   const int layers = model.weights.config().layers, asked = parse_recompute(flags.memory.recompute, layers);
-  const FitChoices choices{asked == 0, options.micro_tokens == 0};
+  const FitChoices choices{asked == 0, options.micro_tokens == 0, flags.memory.weights == kAuto};
   options.gradients.segments = std::max(asked, 1);
-  const int64_t most = resolve_micro_tokens(options, data.sequences);
   const MemoryFit fit = fit_memory(model.weights, adapter, data.sequences, options, choices, budget_bytes - fixed_bytes,
-                                   cpu_backend(), threads);
+                                   cpu_backend(), flags.threads);
   const std::string recompute = recompute_flag(fit.segments, layers);
   if (!fit.fits)
     fail(Error::Kind::kMemory,
@@ -143,12 +137,38 @@ void fit(const LanguageModel& model, Adapter& adapter, const Dataset& data, Trai
          "raise --memory",
          bytes_text(fixed_bytes + fit.weights_bytes + fit.arena_bytes), recompute, fit.micro_tokens,
          bytes_text(budget_bytes), flags.memory.memory.empty() ? "80 % of what is free" : "all that --memory allows",
-         choices.segments && choices.micro_tokens ? "" : " or leave --recompute and --micro-tokens at auto");
-  if (fit.segments != options.gradients.segments || fit.micro_tokens != most)
-    say("patina: to fit into {}: --recompute {} --micro-tokens {}\n", bytes_text(budget_bytes), recompute,
-        fit.micro_tokens);
+         choices.segments && choices.micro_tokens && choices.weights
+             ? ""
+             : " or leave --recompute, --micro-tokens and --weights at auto");
   options.gradients.segments = fit.segments;
-  if (fit.micro_tokens != most) options.micro_tokens = fit.micro_tokens;
+  options.stream_weights = fit.stream_weights;
+  if (fit.micro_tokens != resolve_micro_tokens(options, data.sequences)) options.micro_tokens = fit.micro_tokens;
+  return options;
+}
+
+// The trainer of the run with the fastest options that fit into its memory; says what was chosen.
+std::unique_ptr<Trainer> fit(const LanguageModel& model, Adapter& adapter, const Dataset& data, TrainFlags& flags,
+                             int64_t budget_bytes, int64_t fixed_bytes, ThreadPool& pool) {
+  TrainOptions options;
+  std::unique_ptr<Trainer> trainer;
+  // What a trainer takes beside its plan is known once it is there. Where that is too much, the next one leaves room.
+  for (int64_t over_bytes = 0, planned_bytes = INT64_MAX; planned_bytes > budget_bytes;) {
+    trainer.reset();
+    options = fitting_options(model, adapter, data, flags, budget_bytes, fixed_bytes + over_bytes);
+    trainer = std::make_unique<Trainer>(model.weights, adapter, data.sequences, options, cpu_backend(), pool);
+    const TrainPlan& plan = trainer->plan();
+    planned_bytes = plan.weights_bytes + plan.arena_bytes + anonymous_bytes();
+    over_bytes += planned_bytes - budget_bytes;
+  }
+  const int layers = model.weights.config().layers;
+  const char* const weights = options.stream_weights ? kStream : kMapped;
+  if (options.gradients.segments > std::max(1, parse_recompute(flags.memory.recompute, layers)) ||
+      options.micro_tokens != flags.options.micro_tokens || (options.stream_weights && flags.memory.weights == kAuto))
+    say("patina: to fit into {}: --recompute {} --micro-tokens {} --weights {}\n", bytes_text(budget_bytes),
+        recompute_flag(options.gradients.segments, layers), trainer->plan().micro_tokens, weights);
+  flags.options = options;
+  flags.memory.weights = weights;
+  return trainer;
 }
 
 // Shows a run to people and programs, and keeps what train_log.json needs.
@@ -252,7 +272,7 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   options.schedule = kSchedules.at(flags.schedule);
   parse_recompute(flags.memory.recompute, 1);  // before anything slow
   memory_budget(flags.memory.memory);
-  options.stream_weights = flags.weights == "stream";
+  options.stream_weights = flags.memory.weights == kStream;
   const FormulationChoice bwd = choose_formulation(flags.bwd, given.bwd->count() > 0);
   options.gradients.formulation = bwd.formulation;
   flags.bwd = name(bwd.formulation);
@@ -288,9 +308,8 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   LoraAdapter adapter(sites, flags.rank, flags.alpha, options.seed);
   const int64_t budget_bytes = memory_budget(flags.memory.memory);
   const int64_t fixed_bytes = process_bytes + 4 * static_cast<int64_t>(adapter.parameters().values().size_bytes());
-  fit(model, adapter, data, flags, budget_bytes, fixed_bytes, flags.threads);
   ThreadPool pool(flags.threads);
-  auto trainer = std::make_unique<Trainer>(model.weights, adapter, data.sequences, options, cpu_backend(), pool);
+  std::unique_ptr<Trainer> trainer = fit(model, adapter, data, flags, budget_bytes, fixed_bytes, pool);
   const TrainPlan plan = trainer->plan();
   const TrainRun run{flags,
                      model,

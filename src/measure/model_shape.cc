@@ -15,8 +15,8 @@ struct Row {
 };
 constexpr Row kModels[] = {
     {"qwen3-4b", 2560, 32, 8, 128, 9728, false},   {"qwen3-0.6b", 1024, 16, 8, 128, 3072, false},
-    {"smollm2-135m", 576, 9, 3, 64, 1536, false},  {"ace-step-2b", 2048, 16, 8, 128, 6144, true},
-    {"ace-step-xl", 2560, 32, 8, 128, 9728, true},
+    {"smollm2-135m", 576, 9, 3, 64, 1536, false},  {"llama3.2-1b", 2048, 32, 8, 64, 8192, false},
+    {"ace-step-2b", 2048, 16, 8, 128, 6144, true}, {"ace-step-xl", 2560, 32, 8, 128, 9728, true},
 };
 
 constexpr int64_t kMostSize = 1 << 17;

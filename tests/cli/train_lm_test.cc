@@ -120,6 +120,27 @@ TEST(TrainLm, StreamedWeightsGiveTheSameAdapterAndCountAsWhatIsResident) {
   EXPECT_NE(wrong.err.find("--weights"), std::string::npos) << wrong.err;
 }
 
+TEST(TrainLm, MemoryChoosesStreamedWeights) {
+  const Workplace place({.layers = 6});
+  const auto train = [&](const char* out, std::vector<std::string> more) {
+    more.insert(more.end(), {"--recompute", "layer", "--micro-tokens", "512", "--jsonl"});
+    return place.train(out, more);
+  };
+  const Outcome mapped = train("mapped", {"--weights", "mapped"});
+  const int64_t planned = events_named(mapped, "memory").at(0).at("planned").get<int64_t>();
+  constexpr int64_t kLess = 500000;  // more than what a process takes differs by from run to run
+  const std::string memory = fmt::format("{}B", planned - kLess);
+  const Outcome chosen = train("chosen", {"--memory", memory});
+  ASSERT_EQ(chosen.status, 0) << all_errors(chosen);
+  EXPECT_EQ(events_named(chosen, "start").at(0).at("weights"), "stream");
+  EXPECT_LE(events_named(chosen, "memory").at(0).at("planned").get<int64_t>(), planned - kLess);
+  EXPECT_NE(chosen.err.find("--weights stream"), std::string::npos) << chosen.err;
+  EXPECT_EQ(read_file(place.path("chosen/adapter.gguf")), read_file(place.path("mapped/adapter.gguf")));
+  const Outcome refused = train("refused", {"--memory", memory, "--weights", "mapped"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_NE(all_errors(refused).find("--weights at auto"), std::string::npos) << all_errors(refused);
+}
+
 TEST(TrainLm, LogTellsTheRun) {
   const Workplace place;
   ASSERT_EQ(place.train("out").status, 0);

@@ -10,7 +10,7 @@ namespace {
 class Fit : public ::testing::Test {
  protected:
   // The budget is what the mapped file leaves.
-  MemoryFit fit(int64_t budget_bytes, FitChoices choices = {true, true}, const TrainOptions& options = {}) {
+  MemoryFit fit(int64_t budget_bytes, FitChoices choices = {true, true, false}, const TrainOptions& options = {}) {
     return fit_memory(lm_.model, *adapter_, sequences_, options, choices, budget_bytes + lm_.model.file().file_bytes(),
                       cpu_backend(), 2);
   }
@@ -49,14 +49,31 @@ TEST_F(Fit, TakesTheFastestSettingThatFits) {
 TEST_F(Fit, LeavesAloneWhatWasAskedFor) {
   TrainOptions options;
   options.micro_tokens = 128;
-  const MemoryFit tokens = fit(1, {true, false}, options);
+  const MemoryFit tokens = fit(1, {true, false, false}, options);
   EXPECT_FALSE(tokens.fits);
   EXPECT_EQ(tokens.micro_tokens, 128);
   EXPECT_EQ(tokens.segments, 6);
   options.gradients.segments = 2;
-  const MemoryFit nothing = fit(1, {false, false}, options);
+  const MemoryFit nothing = fit(1, {false, false, false}, options);
   EXPECT_FALSE(nothing.fits);
   EXPECT_EQ(nothing.segments, 2);
+}
+
+TEST_F(Fit, StreamsWhereNothingElseFits) {
+  const MemoryFit least = fit(1, {true, true, false});
+  ASSERT_FALSE(least.fits);
+  EXPECT_FALSE(least.stream_weights);
+  const MemoryFit mapped = fit(least.arena_bytes, {true, true, true});
+  EXPECT_TRUE(mapped.fits);
+  EXPECT_FALSE(mapped.stream_weights);
+  const MemoryFit streamed = fit(least.arena_bytes - 1, {true, true, true});
+  EXPECT_TRUE(streamed.fits);
+  EXPECT_TRUE(streamed.stream_weights);
+  EXPECT_LT(streamed.weights_bytes, lm_.model.file().file_bytes());
+  const MemoryFit smallest = fit(-lm_.model.file().file_bytes(), {true, true, true});
+  EXPECT_FALSE(smallest.fits);
+  EXPECT_TRUE(smallest.stream_weights);
+  EXPECT_LT(smallest.weights_bytes + smallest.arena_bytes, least.weights_bytes + least.arena_bytes);
 }
 
 // What was promised is what the trainer plans, and the adapter is the same to the bit.
@@ -66,7 +83,7 @@ TEST_F(Fit, TrainerTakesWhatWasPromised) {
     TrainOptions options = plain_options(2, 1e-2);
     options.gradients.segments = segments;
     options.stream_weights = segments > 1;
-    const MemoryFit promised = fit(int64_t{1} << 40, {false, false}, options);
+    const MemoryFit promised = fit(int64_t{1} << 40, {false, false, false}, options);
     const auto adapter = half_trained(layer_sites(lm_.model));
     ThreadPool pool(2);
     Recorder recorder;
