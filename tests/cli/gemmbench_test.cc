@@ -50,7 +50,8 @@ TEST(GemmBench, OnlyTheFormulationsThatWereAskedFor) {
   const Outcome run = place.run({"gemmbench", "--model-shape", "64x96", "--quick", "--types", "F32", "--formulations",
                                  "fused", "--json", place.path("out.json")});
   ASSERT_EQ(run.status, 0) << run.err;
-  for (const json& row : json::parse(read_file(place.path("out.json"))).at("rows"))
+  const json result = json::parse(read_file(place.path("out.json")));
+  for (const json& row : result.at("rows"))
     EXPECT_TRUE(row.at("formulation") == "fused" || row.at("formulation") == "sgemm") << row;
 }
 

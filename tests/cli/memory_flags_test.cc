@@ -56,6 +56,7 @@ TEST_F(MemoryFlags, ABudgetIsMetOrRefused) {
   const Outcome tight = train({"--memory", std::to_string(total - saved / 4) + "B"});
   const json fitted = event(tight, "memory");
   EXPECT_EQ(fitted.at("budget"), total - saved / 4);
+  EXPECT_LE(fitted.at("planned"), fitted.at("budget"));
   // The process itself takes a little more or less from run to run.
   EXPECT_LT(fitted.at("planned").get<int64_t>() - fitted.at("process").get<int64_t>(),
             total - planned.at("process").get<int64_t>());
