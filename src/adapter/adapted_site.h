@@ -38,11 +38,13 @@ struct LokrFactors {
   float scale() const { return w1.is_whole() && w2.is_whole() ? 1.0f : alpha / static_cast<float>(dim); }
 };
 
+using Factors = std::variant<LoraFactors, LokrFactors>;
+
 struct AdaptedSite {
   int layer;         // -1 for lm_head
   std::string site;  // canonical name: "q"
   int64_t in, out;   // of W [out,in]
-  std::variant<LoraFactors, LokrFactors> factors;
+  Factors factors;
 };
 
 }  // namespace patina

@@ -3,49 +3,60 @@
 #pragma once
 
 #include <map>
-#include <set>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "adapter/adapted_site.h"
 #include "adapter/parameters.h"
+#include "adapter/sites.h"
 #include "ir/graph.h"
 
 namespace patina {
 
-// One adaptable linear layer of a model.
-struct Site {
-  int layer;         // -1 for lm_head
-  std::string name;  // canonical: q, k, v, o, gate, up, down, lm_head
-  int64_t in, out;   // W [out,in]
+class Branch;
+
+// What a fresh adapter is.
+struct AdapterOptions {
+  int64_t rank = 16;
+  float alpha = 32.0f;
+  uint64_t seed = 42;
 };
 
 class Adapter {
  public:
-  virtual ~Adapter() = default;
-  virtual std::string_view kind() const = 0;  // "lora"
+  // Fresh: changes nothing yet. Error(kUsage) where there is no site, or an option is out of range.
+  Adapter(std::span<const Site> sites, const AdapterOptions& options);
+  // From numbers, such as a file's. `sites` are the model's: every adapted one must be among them with the same widths;
+  // sites that are not adapted stay as they are. Error(kModel) naming `source` and listing what does not fit: unknown,
+  // duplicate, of other widths.
+  Adapter(std::span<const Site> sites, std::span<const AdaptedSite> adapted, const std::string& source);
+  ~Adapter();
+  Adapter(const Adapter&) = delete;
+  Adapter& operator=(const Adapter&) = delete;
+
   // y [T,out] = acc + adapted(W) x. Appends the frozen product and, where the site is adapted, the adapter's branch.
   // One adapter may build any number of graphs; they share its parameters.
-  virtual ValueId linear(Graph& graph, ValueId x, ValueId weight, ValueId acc, int layer, std::string_view site,
-                         bool few_rows) = 0;
-  virtual bool adapts(int layer, std::string_view site) const = 0;
+  ValueId linear(Graph& graph, ValueId x, ValueId weight, ValueId acc, int layer, std::string_view site, bool few_rows);
+  bool adapts(int layer, std::string_view site) const { return find(layer, site) != nullptr; }
   // Trainable values that `graph` uses, and the states (added to it) that accumulate their gradients: for
   // differentiate(). Before this call the parameters have no gradients.
-  virtual std::map<ValueId, ValueId> gradients(Graph& graph) = 0;
-  virtual ParameterStore& parameters() = 0;
+  std::map<ValueId, ValueId> gradients(Graph& graph);
+  ParameterStore& parameters() { return store_; }
+  // Copies for export, in the model's order of sites.
+  std::vector<AdaptedSite> sites() const;
+
+ private:
+  Branch* find(int layer, std::string_view site) const;
+
+  ParameterStore store_;
+  std::vector<std::unique_ptr<Branch>> branches_;
 };
 
 // The hook that models call: the adapter's linear(), or the frozen product alone where there is none.
 ValueId linear(Graph& graph, Adapter* adapter, ValueId x, ValueId weight, ValueId acc, int layer, std::string_view site,
                bool few_rows);
-
-// How graphs, logs and messages name a site: "layers.3.q", "lm_head".
-std::string site_label(int layer, std::string_view site);
-
-// The sites of a model whose names are in `names`, in the model's order; with top_layers > 0 only those of the last
-// `top_layers` layers (lm_head, which lies above all layers, stays). Error(kUsage) where the model has no site of a
-// name or fewer layers.
-std::vector<Site> select_sites(std::span<const Site> all, const std::set<std::string>& names, int top_layers);
 
 }  // namespace patina

@@ -1,4 +1,4 @@
-// Inside the readers and writers of adapter files: the two factors of each pair on their way in, names on their way
+// Inside the readers and writers of adapter files: the two factors of each site on their way in, names on their way
 // out.
 #pragma once
 
@@ -22,10 +22,12 @@ AdapterFile read_gguf_lora(const std::filesystem::path& path, const AdapterBase&
 // The prefix of our own metadata keys.
 inline constexpr std::string_view kOwnMetadata = "patina.";
 
-// InternalError where a pair's site is not in the table of sites.
-SitePlace place_of(const LoraPair& pair);
+// InternalError where a site is not in the table of sites.
+SitePlace place_of(const AdaptedSite& site);
+// The factors of a site that is plain LoRA; InternalError where it is not.
+const LoraFactors& lora_of(const AdaptedSite& site);
 
-// Collects factors in any order and joins them to pairs.
+// Collects factors in any order and joins them, site by site.
 class FactorCollector {
  public:
   enum Factor { kA = 0, kB = 1 };
@@ -34,8 +36,8 @@ class FactorCollector {
   // Decodes one factor. Error(kModel) where it is there already, is not a matrix or holds a number that is not finite.
   void add(const SitePlace& place, Factor factor, const std::string& tensor, DType dtype, const Shape& shape,
            const std::byte* data);
-  // Pairs in order, alpha still 0. Error(kModel) where a factor has no partner or their ranks differ.
-  std::vector<LoraPair> pairs();
+  // Sites in order, alpha still 0. Error(kModel) where a factor has no partner or their ranks differ.
+  std::vector<AdaptedSite> sites();
 
  private:
   struct Matrix {

@@ -21,10 +21,16 @@ AdapterFile read_adapter(const std::filesystem::path& path, const AdapterBase& b
   return read_gguf_lora(path, base);
 }
 
-SitePlace place_of(const LoraPair& pair) {
-  const auto site = site_from_alias(pair.site);
-  PATINA_CHECK(site, "site {}", pair.site);
-  return {*site, pair.layer};
+SitePlace place_of(const AdaptedSite& site) {
+  const auto name = site_from_alias(site.site);
+  PATINA_CHECK(name, "site {}", site.site);
+  return {*name, site.layer};
+}
+
+const LoraFactors& lora_of(const AdaptedSite& site) {
+  const auto* const lora = std::get_if<LoraFactors>(&site.factors);
+  PATINA_CHECK(lora != nullptr && lora->magnitude.empty(), "{} is not plain LoRA", site.site);
+  return *lora;
 }
 
 void FactorCollector::add(const SitePlace& place, Factor factor, const std::string& tensor, DType dtype,
@@ -52,8 +58,8 @@ void FactorCollector::add(const SitePlace& place, Factor factor, const std::stri
            static_cast<int64_t>(i) % shape[1]);
 }
 
-std::vector<LoraPair> FactorCollector::pairs() {
-  std::vector<LoraPair> pairs;
+std::vector<AdaptedSite> FactorCollector::sites() {
+  std::vector<AdaptedSite> sites;
   for (auto& [key, factors] : found_) {
     auto& [a, b] = factors;
     if (a.tensor.empty() || b.tensor.empty())
@@ -66,11 +72,12 @@ std::vector<LoraPair> FactorCollector::pairs() {
            "{}: tensors {} {} and {} {} do not fit: expected [rank, in] and [out, rank] of one rank; "
            "export the adapter again",
            file_, printable(a.tensor), a.shape.str(), printable(b.tensor), b.shape.str());
-    pairs.push_back({key.first == kAfterAllLayers ? kNoLayer : key.first, std::string(site_name(key.second)),
-                     a.shape[1], b.shape[0], a.shape[0], 0.0f, std::move(a.values), std::move(b.values)});
+    sites.push_back({key.first == kAfterAllLayers ? kNoLayer : key.first, std::string(site_name(key.second)),
+                     a.shape[1], b.shape[0],
+                     LoraFactors{a.shape[0], 0.0f, std::move(a.values), std::move(b.values), {}}});
   }
-  if (pairs.empty()) fail(Error::Kind::kModel, "{}: holds no LoRA factors; expected an adapter", file_);
-  return pairs;
+  if (sites.empty()) fail(Error::Kind::kModel, "{}: holds no LoRA factors; expected an adapter", file_);
+  return sites;
 }
 
 }  // namespace patina

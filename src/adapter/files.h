@@ -9,14 +9,14 @@
 #include <string_view>
 #include <vector>
 
-#include "adapter/lora.h"
+#include "adapter/adapted_site.h"
 
 namespace patina {
 
 // What an adapter file holds.
 struct AdapterFile {
-  std::vector<LoraPair> pairs;  // read: in the order of layers, then of the table of sites, lm_head last
-  std::string base_model;       // read: the base's name as the file gives it; written: AdapterBase::name
+  std::vector<AdaptedSite> sites;  // read: in the order of layers, then of the table of sites, lm_head last
+  std::string base_model;          // read: the base's name as the file gives it; written: AdapterBase::name
   std::map<std::string, std::string> metadata;  // own data, keys begin with "patina.": patina.version, ...
 };
 
@@ -31,13 +31,13 @@ struct AdapterBase {
 
 // adapter_config.json + adapter_model.safetensors (F32) in an existing directory. Each file is written atomically.
 void write_peft(const std::filesystem::path& directory, const AdapterFile& adapter, const AdapterBase& base);
-// One GGUF file (F32). GGUF holds one alpha for the whole file: of pairs with another alpha the ratio is folded into B,
+// One GGUF file (F32). GGUF holds one alpha for the whole file: of sites with another alpha the ratio is folded into B,
 // without rounding where it is a power of two. Rows of B follow the base file's own order (row_map).
 void write_gguf_lora(const std::filesystem::path& path, const AdapterFile& adapter, const AdapterBase& base);
 
 // Reads a PEFT directory (or the .safetensors file in one), or a GGUF LoRA file. Error(kModel) naming the file, tensor,
 // what was expected, found, and what to do: missing halves, foreign keys, wrong shapes, numbers that are not finite,
-// other peft types, unsupported options. rsLoRA, rank_pattern and alpha_pattern are honoured: alpha of a pair is what
+// other peft types, unsupported options. rsLoRA, rank_pattern and alpha_pattern are honoured: alpha of a site is what
 // makes alpha/rank the true scale.
 AdapterFile read_adapter(const std::filesystem::path& path, const AdapterBase& base);
 

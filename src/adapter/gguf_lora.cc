@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "adapter/factors.h"
+#include "adapter/sites.h"
 #include "formats/gguf.h"
 #include "formats/printable.h"
 
@@ -20,11 +21,11 @@ bool is_power_of_two(float value) {
   return std::frexp(value, &exponent) == 0.5f;
 }
 
-// The alpha for the whole file: the one that the most pairs can be brought to without rounding.
-float common_alpha(std::span<const LoraPair> pairs) {
+// The alpha for the whole file: the one that the most sites can be brought to without rounding.
+float common_alpha(std::span<const AdaptedSite> sites) {
   std::map<float, int> counts;
-  for (const LoraPair& pair : pairs)
-    if (pair.alpha != 0) ++counts[pair.alpha];
+  for (const AdaptedSite& site : sites)
+    if (const float alpha = lora_of(site).alpha; alpha != 0) ++counts[alpha];
   float best = 1;
   int most = 0;
   for (const auto& [alpha, unused] : counts) {
@@ -36,15 +37,15 @@ float common_alpha(std::span<const LoraPair> pairs) {
   return best;
 }
 
-std::span<const int32_t> row_map_of(const AdapterBase& base, const LoraPair& pair) {
-  return base.row_map ? base.row_map(pair.layer, pair.site) : std::span<const int32_t>();
+std::span<const int32_t> row_map_of(const AdapterBase& base, const AdaptedSite& site) {
+  return base.row_map ? base.row_map(site.layer, site.site) : std::span<const int32_t>();
 }
 
 }  // namespace
 
 void write_gguf_lora(const std::filesystem::path& path, const AdapterFile& adapter, const AdapterBase& base) {
-  PATINA_CHECK(!adapter.pairs.empty(), "nothing to write");
-  const float alpha = common_alpha(adapter.pairs);
+  PATINA_CHECK(!adapter.sites.empty(), "nothing to write");
+  const float alpha = common_alpha(adapter.sites);
   GgufWriter writer;
   writer.set(kType, "adapter");
   writer.set(kArchitecture, base.architecture);
@@ -56,22 +57,23 @@ void write_gguf_lora(const std::filesystem::path& path, const AdapterFile& adapt
     PATINA_CHECK(key.starts_with(kOwnMetadata), "metadata key {}", key);
     writer.set(key, value);
   }
-  for (const LoraPair& pair : adapter.pairs) {
-    const SitePlace place = place_of(pair);
+  for (const AdaptedSite& site : adapter.sites) {
+    const LoraFactors& lora = lora_of(site);
+    const SitePlace place = place_of(site);
     const std::string weight = gguf_tensor_name(place.site, place.layer);
-    const std::span<const int32_t> map = row_map_of(base, pair);
-    PATINA_CHECK(map.empty() || static_cast<int64_t>(map.size()) == pair.out, "{}: row map of {} for {} rows", weight,
-                 map.size(), pair.out);
-    const float fold = pair.alpha / alpha;  // the loader divides alpha by each pair's own rank
-    std::vector<float> b(pair.b.size());
-    for (int64_t row = 0; row < pair.out; ++row) {
+    const std::span<const int32_t> map = row_map_of(base, site);
+    PATINA_CHECK(map.empty() || static_cast<int64_t>(map.size()) == site.out, "{}: row map of {} for {} rows", weight,
+                 map.size(), site.out);
+    const float fold = lora.alpha / alpha;  // the loader divides alpha by each site's own rank
+    std::vector<float> b(lora.b.size());
+    for (int64_t row = 0; row < site.out; ++row) {
       const int64_t stored = map.empty() ? row : map[static_cast<size_t>(row)];
-      for (int64_t r = 0; r < pair.rank; ++r)
-        b.at(static_cast<size_t>(stored * pair.rank + r)) = fold * pair.b[static_cast<size_t>(row * pair.rank + r)];
+      for (int64_t r = 0; r < lora.rank; ++r)
+        b.at(static_cast<size_t>(stored * lora.rank + r)) = fold * lora.b[static_cast<size_t>(row * lora.rank + r)];
     }
     const auto tensor = [&](int factor) { return fmt::format("{}{}", weight, kSuffix[factor]); };
-    writer.add_tensor(tensor(FactorCollector::kA), DType::kF32, {pair.rank, pair.in}, std::as_bytes(std::span(pair.a)));
-    writer.add_tensor(tensor(FactorCollector::kB), DType::kF32, {pair.out, pair.rank}, std::as_bytes(std::span(b)));
+    writer.add_tensor(tensor(FactorCollector::kA), DType::kF32, {lora.rank, site.in}, std::as_bytes(std::span(lora.a)));
+    writer.add_tensor(tensor(FactorCollector::kB), DType::kF32, {site.out, lora.rank}, std::as_bytes(std::span(b)));
   }
   writer.write(path);
 }
@@ -110,23 +112,24 @@ AdapterFile read_gguf_lora(const std::filesystem::path& path, const AdapterBase&
                   tensor.data);
   }
   AdapterFile adapter;
-  adapter.pairs = collector.pairs();
-  for (LoraPair& pair : adapter.pairs) {
+  adapter.sites = collector.sites();
+  for (AdaptedSite& site : adapter.sites) {
+    auto& lora = std::get<LoraFactors>(site.factors);
     // llama.cpp takes alpha 0 for "no scaling".
-    pair.alpha = alpha == 0 ? static_cast<float>(pair.rank) : static_cast<float>(alpha);
-    const std::span<const int32_t> map = row_map_of(base, pair);
+    lora.alpha = alpha == 0 ? static_cast<float>(lora.rank) : static_cast<float>(alpha);
+    const std::span<const int32_t> map = row_map_of(base, site);
     if (map.empty()) continue;
-    if (static_cast<int64_t>(map.size()) != pair.out)
+    if (static_cast<int64_t>(map.size()) != site.out)
       fail(Error::Kind::kModel,
            "{}: the factor B of {} has {} rows, expected {}; use the base model the adapter was trained "
            "on",
-           path.string(), site_label(pair.layer, pair.site), pair.out, map.size());
-    std::vector<float> b(pair.b.size());
-    for (int64_t row = 0; row < pair.out; ++row)
-      for (int64_t r = 0; r < pair.rank; ++r)
-        b[static_cast<size_t>(row * pair.rank + r)] =
-            pair.b.at(static_cast<size_t>(map[static_cast<size_t>(row)] * pair.rank + r));
-    pair.b = std::move(b);
+           path.string(), site_label(site.layer, site.site), site.out, map.size());
+    std::vector<float> b(lora.b.size());
+    for (int64_t row = 0; row < site.out; ++row)
+      for (int64_t r = 0; r < lora.rank; ++r)
+        b[static_cast<size_t>(row * lora.rank + r)] =
+            lora.b.at(static_cast<size_t>(map[static_cast<size_t>(row)] * lora.rank + r));
+    lora.b = std::move(b);
   }
   adapter.base_model = file.string_or(kBaseName, "");
   for (const auto& [key, value] : file.metadata())

@@ -141,9 +141,9 @@ class Config {
 
 // The most common value: what differs from it goes into a pattern.
 template <typename T>
-T most_common(std::span<const LoraPair> pairs, T LoraPair::*field) {
+T most_common(std::span<const AdaptedSite> sites, T LoraFactors::*field) {
   std::map<T, int> counts;
-  for (const LoraPair& pair : pairs) ++counts[pair.*field];
+  for (const AdaptedSite& site : sites) ++counts[lora_of(site).*field];
   return std::ranges::max_element(counts, {}, [](const auto& item) { return item.second; })->first;
 }
 
@@ -153,9 +153,9 @@ Json number(float value) {
 
 // What makes PEFT adapt exactly these layers: the module's own name where all layers of a site are adapted, the full
 // path of each where only some are.
-std::vector<std::string> target_modules(std::span<const LoraPair> pairs, int layers) {
+std::vector<std::string> target_modules(std::span<const AdaptedSite> sites, int layers) {
   std::map<SiteName, std::set<int>> layers_of;
-  for (const LoraPair& pair : pairs) layers_of[place_of(pair).site].insert(pair.layer);
+  for (const AdaptedSite& site : sites) layers_of[place_of(site).site].insert(site.layer);
   std::vector<std::string> targets;
   for (const auto& [site, adapted] : layers_of) {
     PATINA_CHECK(*adapted.rbegin() < layers, "layer {} of {}", *adapted.rbegin(), layers);
@@ -171,9 +171,9 @@ std::vector<std::string> target_modules(std::span<const LoraPair> pairs, int lay
 }  // namespace
 
 void write_peft(const std::filesystem::path& directory, const AdapterFile& adapter, const AdapterBase& base) {
-  PATINA_CHECK(!adapter.pairs.empty(), "nothing to write");
-  const int64_t rank = most_common(std::span(adapter.pairs), &LoraPair::rank);
-  const float alpha = most_common(std::span(adapter.pairs), &LoraPair::alpha);
+  PATINA_CHECK(!adapter.sites.empty(), "nothing to write");
+  const int64_t rank = most_common(std::span(adapter.sites), &LoraFactors::rank);
+  const float alpha = most_common(std::span(adapter.sites), &LoraFactors::alpha);
   Json ranks = Json::object(), alphas = Json::object();
   SafetensorsWriter weights;
   weights.set_metadata("format", "pt");
@@ -181,14 +181,15 @@ void write_peft(const std::filesystem::path& directory, const AdapterFile& adapt
     PATINA_CHECK(key.starts_with(kOwnMetadata), "metadata key {}", key);
     weights.set_metadata(key, value);
   }
-  for (const LoraPair& pair : adapter.pairs) {
-    const SitePlace place = place_of(pair);
+  for (const AdaptedSite& site : adapter.sites) {
+    const LoraFactors& lora = lora_of(site);
+    const SitePlace place = place_of(site);
     const std::string module = hf_module_path(place.site, place.layer);
-    if (pair.rank != rank) ranks[module] = pair.rank;
-    if (pair.alpha != alpha) alphas[module] = number(pair.alpha);
+    if (lora.rank != rank) ranks[module] = lora.rank;
+    if (lora.alpha != alpha) alphas[module] = number(lora.alpha);
     const auto tensor = [&](int factor) { return fmt::format("{}{}{}", kPrefix, module, kSuffix[factor]); };
-    weights.add(tensor(FactorCollector::kA), DType::kF32, {pair.rank, pair.in}, std::as_bytes(std::span(pair.a)));
-    weights.add(tensor(FactorCollector::kB), DType::kF32, {pair.out, pair.rank}, std::as_bytes(std::span(pair.b)));
+    weights.add(tensor(FactorCollector::kA), DType::kF32, {lora.rank, site.in}, std::as_bytes(std::span(lora.a)));
+    weights.add(tensor(FactorCollector::kB), DType::kF32, {site.out, lora.rank}, std::as_bytes(std::span(lora.b)));
   }
   const Json config = {
       {"peft_type", "LORA"},
@@ -197,7 +198,7 @@ void write_peft(const std::filesystem::path& directory, const AdapterFile& adapt
       {"r", rank},
       {"lora_alpha", number(alpha)},
       {"lora_dropout", 0.0},
-      {"target_modules", target_modules(adapter.pairs, base.layers)},
+      {"target_modules", target_modules(adapter.sites, base.layers)},
       {"bias", "none"},
       {"fan_in_fan_out", false},
       {"inference_mode", true},
@@ -242,16 +243,17 @@ AdapterFile read_peft(const std::filesystem::path& config_path, const std::files
                   tensor.data);
   }
   AdapterFile adapter;
-  adapter.pairs = collector.pairs();
-  for (LoraPair& pair : adapter.pairs) {
-    const SitePlace place = place_of(pair);
+  adapter.sites = collector.sites();
+  for (AdaptedSite& site : adapter.sites) {
+    auto& lora = std::get<LoraFactors>(site.factors);
+    const SitePlace place = place_of(site);
     const std::string module = hf_module_path(place.site, place.layer);
-    if (const int64_t rank = config.rank_of(module); rank != pair.rank)
+    if (const int64_t rank = config.rank_of(module); rank != lora.rank)
       fail(Error::Kind::kModel,
            "{}: the factors of {} have rank {}, expected {} as {} says; the two files are not of one "
            "adapter",
-           weights_path.string(), module, pair.rank, rank, config_path.string());
-    pair.alpha = config.alpha_of(module);
+           weights_path.string(), module, lora.rank, rank, config_path.string());
+    lora.alpha = config.alpha_of(module);
   }
   adapter.base_model = config.base_model();
   for (const auto& [key, value] : file.metadata())

@@ -32,10 +32,10 @@ AdapterBase adapter_base(const DecoderModel& model) {
   return base;
 }
 
-std::unique_ptr<LoraAdapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path) {
+std::unique_ptr<Adapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path) {
   if (path.empty()) return nullptr;
   const AdapterFile file = read_adapter(path, adapter_base(model));
-  auto adapter = std::make_unique<LoraAdapter>(model.sites(), file.pairs, path.string());
+  auto adapter = std::make_unique<Adapter>(model.sites(), file.sites, path.string());
   const auto trained_on = file.metadata.find(kBaseFingerprint);
   if (trained_on != file.metadata.end() && trained_on->second != model.fingerprint())
     say("patina: warning: {}: this adapter was trained on another model file than {}\n", path.string(),

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "adapter/adapter.h"
 #include "adapter/files.h"
-#include "adapter/lora.h"
 #include "cli/command.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
@@ -26,7 +26,7 @@ LanguageModel load_language_model(const std::filesystem::path& path);
 AdapterBase adapter_base(const DecoderModel& model);
 // The adapter in a PEFT directory or GGUF file; null for an empty path. Warns on stderr where it tells that it was
 // trained on another model.
-std::unique_ptr<LoraAdapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path);
+std::unique_ptr<Adapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path);
 
 // Key of an adapter's metadata: the fingerprint of the model that it was trained on.
 inline constexpr const char* kBaseFingerprint = "patina.base_fingerprint";

@@ -41,7 +41,7 @@ int run_eval(const Command& command, int argc, char** argv) {
   options.chat_template = chat_template;
   const LanguageModel model = load_language_model(model_path);
   options.context_tokens = resolve_context(model.weights, context, context_option->count() > 0);
-  const std::unique_ptr<LoraAdapter> adapter = load_adapter(model.weights, adapter_path);
+  const std::unique_ptr<Adapter> adapter = load_adapter(model.weights, adapter_path);
   const Dataset data = load_dataset(data_path, *model.tokenizer, options);
 
   ThreadPool pool(threads);

@@ -239,7 +239,7 @@ int run_generate(const Command& command, int argc, char** argv) {
   const bool from_file = !flags.prompts.empty();
   const std::vector<Prompt> prompts = from_file ? read_prompts(flags.prompts) : std::vector<Prompt>{{flags.prompt, ""}};
   const LanguageModel model = load_language_model(flags.model);
-  const std::unique_ptr<LoraAdapter> adapter = load_adapter(model.weights, flags.adapter);
+  const std::unique_ptr<Adapter> adapter = load_adapter(model.weights, flags.adapter);
   const Conversation conversation(*model.tokenizer, flags);
   std::vector<std::vector<int32_t>> prompt_ids;
   int64_t longest = 0;

@@ -177,12 +177,13 @@ Report inspect_adapter(const std::filesystem::path& path, const std::string& for
   std::set<int> layers;
   std::vector<std::string> sites;
   int64_t parameters = 0;
-  for (const LoraPair& pair : adapter.pairs) {
-    ranks.insert(pair.rank);
-    alphas.insert(pair.alpha);
-    if (pair.layer >= 0) layers.insert(pair.layer);
-    if (std::find(sites.begin(), sites.end(), pair.site) == sites.end()) sites.push_back(pair.site);
-    parameters += pair.rank * (pair.in + pair.out);
+  for (const AdaptedSite& site : adapter.sites) {
+    const auto& lora = std::get<LoraFactors>(site.factors);
+    ranks.insert(lora.rank);
+    alphas.insert(lora.alpha);
+    if (site.layer >= 0) layers.insert(site.layer);
+    if (std::find(sites.begin(), sites.end(), site.site) == sites.end()) sites.push_back(site.site);
+    parameters += lora.rank * (site.in + site.out);
   }
   Report report;
   report.add("path", path.string(), "adapter", path.string());
@@ -192,7 +193,7 @@ Report inspect_adapter(const std::filesystem::path& path, const std::string& for
   report.add("alpha", alphas, "alpha", fmt::format("{}", fmt::join(alphas, ", ")));
   report.add("sites", sites, "sites", fmt::format("{}", fmt::join(sites, ", ")));
   report.add("layers", layers, "layers", ranges_text(layers));
-  report.add("pairs", adapter.pairs.size(), "pairs", fmt::to_string(adapter.pairs.size()));
+  report.add("pairs", adapter.sites.size(), "pairs", fmt::to_string(adapter.sites.size()));
   report.add_number("parameters", parameters, "parameters");
   report.add_text("baseModel", adapter.base_model, "base model");
   for (const auto& [key, value] : adapter.metadata) report.add_text(key, value, key);

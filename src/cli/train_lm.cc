@@ -305,7 +305,7 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
 
   const int64_t process_bytes = anonymous_bytes();
   check_trainables(sites, flags.rank);
-  LoraAdapter adapter(sites, flags.rank, flags.alpha, options.seed);
+  Adapter adapter(sites, {.rank = flags.rank, .alpha = flags.alpha, .seed = options.seed});
   const int64_t budget_bytes = memory_budget(flags.memory.memory);
   const int64_t fixed_bytes = process_bytes + 4 * static_cast<int64_t>(adapter.parameters().values().size_bytes());
   ThreadPool pool(flags.threads);
@@ -367,7 +367,7 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
                      {"ms", result.ms}};
   log["done"] = done;
   AdapterFile file;
-  file.pairs = adapter.pairs();
+  file.sites = adapter.sites();
   file.metadata = {{"patina.version", PATINA_VERSION},
                    {kBaseFingerprint, run.model_fingerprint},
                    {"patina.data_fingerprint", data.fingerprint}};

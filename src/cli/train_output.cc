@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "base/error.h"
 #include "base/file.h"
 
 namespace patina {
@@ -95,7 +96,7 @@ std::vector<OutputDirectory::File> OutputDirectory::write(const AdapterFile& ada
     throw;
   }
   fs::remove(staging, error);
-  const int64_t tensors = 2 * static_cast<int64_t>(adapter.pairs.size());
+  const int64_t tensors = 2 * static_cast<int64_t>(adapter.sites.size());
   const auto size = [&](const char* file) { return static_cast<int64_t>(fs::file_size(path_ / file)); };
   return {{path_ / kPeftFile, "peft", tensors, size(kPeftFile)}, {path_ / kGgufFile, "gguf", tensors, size(kGgufFile)}};
 }

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "adapter/files.h"
-#include "adapter/lora.h"
 #include "cli/events.h"
 
 namespace patina {

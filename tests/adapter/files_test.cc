@@ -10,16 +10,19 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "adapter/sites.h"
 #include "base/file.h"
 #include "base/philox.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
+#include "support/adapted.h"
 
 namespace patina {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using testing::lora;
 
 std::vector<float> numbers(int64_t count, uint32_t which) {
   const RandomStream stream(9, RandomUse::kTest, which);
@@ -28,14 +31,14 @@ std::vector<float> numbers(int64_t count, uint32_t which) {
   return values;
 }
 
-LoraPair pair_at(int layer, const std::string& site, int64_t in, int64_t out, int64_t rank, float alpha) {
+AdaptedSite pair_at(int layer, const std::string& site, int64_t in, int64_t out, int64_t rank, float alpha) {
   const uint32_t seed = static_cast<uint32_t>(layer + 1) * 1000 + static_cast<uint32_t>(site[0]) * 2;
-  return {layer, site, in, out, rank, alpha, numbers(rank * in, seed), numbers(out * rank, seed + 1)};
+  return {layer, site, in, out, LoraFactors{rank, alpha, numbers(rank * in, seed), numbers(out * rank, seed + 1), {}}};
 }
 
 // q, v and down of both layers, lm_head; in file order.
-std::vector<LoraPair> some_pairs() {
-  std::vector<LoraPair> pairs;
+std::vector<AdaptedSite> some_pairs() {
+  std::vector<AdaptedSite> pairs;
   for (int layer = 0; layer < 2; ++layer) {
     pairs.push_back(pair_at(layer, "q", 6, 8, 2, 3));
     pairs.push_back(pair_at(layer, "v", 6, 4, 2, 3));
@@ -50,17 +53,17 @@ void expect_same_bits(const std::vector<float>& got, const std::vector<float>& e
   EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)), 0) << where;
 }
 
-void expect_same(const std::vector<LoraPair>& got, const std::vector<LoraPair>& expected) {
+void expect_same(const std::vector<AdaptedSite>& got, const std::vector<AdaptedSite>& expected) {
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) {
     const std::string where = site_label(expected[i].layer, expected[i].site);
     EXPECT_EQ(site_label(got[i].layer, got[i].site), where);
     EXPECT_EQ(got[i].in, expected[i].in) << where;
     EXPECT_EQ(got[i].out, expected[i].out) << where;
-    EXPECT_EQ(got[i].rank, expected[i].rank) << where;
-    EXPECT_EQ(got[i].alpha, expected[i].alpha) << where;
-    expect_same_bits(got[i].a, expected[i].a, where);
-    expect_same_bits(got[i].b, expected[i].b, where);
+    EXPECT_EQ(lora(got[i]).rank, lora(expected[i]).rank) << where;
+    EXPECT_EQ(lora(got[i]).alpha, lora(expected[i]).alpha) << where;
+    expect_same_bits(lora(got[i]).a, lora(expected[i]).a, where);
+    expect_same_bits(lora(got[i]).b, lora(expected[i]).b, where);
   }
 }
 
@@ -121,7 +124,7 @@ TEST_F(AdapterFiles, PeftRoundTrip) {
   write_peft(directory_, {some_pairs(), "", {{"patina.version", "0.1.0"}}}, base_);
   for (const fs::path& path : {directory_, directory_ / "adapter_model.safetensors"}) {
     const AdapterFile back = read_adapter(path, base_);
-    expect_same(back.pairs, some_pairs());
+    expect_same(back.sites, some_pairs());
     EXPECT_EQ(back.base_model, "some/base");
     EXPECT_EQ(back.metadata, (std::map<std::string, std::string>{{"patina.version", "0.1.0"}}));
   }
@@ -129,7 +132,7 @@ TEST_F(AdapterFiles, PeftRoundTrip) {
 
 // The bytes by the two formats' own rules, without our reader.
 TEST_F(AdapterFiles, PeftBytes) {
-  const std::vector<LoraPair> pairs = some_pairs();
+  const std::vector<AdaptedSite> pairs = some_pairs();
   write_peft(directory_, {pairs, "", {{"patina.x", "y"}}}, base_);
   EXPECT_EQ(config(), json::parse(R"({"peft_type": "LORA", "task_type": "CAUSAL_LM",
     "base_model_name_or_path": "some/base", "r": 2, "lora_alpha": 3, "lora_dropout": 0.0,
@@ -151,10 +154,10 @@ TEST_F(AdapterFiles, PeftBytes) {
     const std::string stored = bytes.substr(8 + length + begin, values.size() * 4);
     EXPECT_EQ(stored, std::string(reinterpret_cast<const char*>(values.data()), values.size() * 4)) << key;
   };
-  expect_tensor(kQ + ".lora_A.weight", {2, 6}, pairs[0].a);
-  expect_tensor(kQ + ".lora_B.weight", {8, 2}, pairs[0].b);  // rows in Hugging Face order: no row map
-  expect_tensor("base_model.model.model.layers.1.mlp.down_proj.lora_A.weight", {2, 10}, pairs[5].a);
-  expect_tensor("base_model.model.lm_head.lora_B.weight", {20, 2}, pairs[6].b);
+  expect_tensor(kQ + ".lora_A.weight", {2, 6}, lora(pairs[0]).a);
+  expect_tensor(kQ + ".lora_B.weight", {8, 2}, lora(pairs[0]).b);  // rows in Hugging Face order: no row map
+  expect_tensor("base_model.model.model.layers.1.mlp.down_proj.lora_A.weight", {2, 10}, lora(pairs[5]).a);
+  expect_tensor("base_model.model.lm_head.lora_B.weight", {20, 2}, lora(pairs[6]).b);
 }
 
 TEST_F(AdapterFiles, PeftTargetsOfSomeLayers) {
@@ -165,15 +168,15 @@ TEST_F(AdapterFiles, PeftTargetsOfSomeLayers) {
 }
 
 TEST_F(AdapterFiles, PeftRanksAndAlphasThatDiffer) {
-  std::vector<LoraPair> pairs = some_pairs();
+  std::vector<AdaptedSite> pairs = some_pairs();
   pairs[1] = pair_at(0, "v", 6, 4, 5, 3);
-  pairs[3].alpha = 0.3f;
+  lora(pairs[3]).alpha = 0.3f;
   write_peft(directory_, {pairs, "", {}}, base_);
   EXPECT_EQ(config()["r"], 2);
   EXPECT_EQ(config()["rank_pattern"], json::parse(R"({"model.layers.0.self_attn.v_proj": 5})"));
   EXPECT_EQ(config()["alpha_pattern"].size(), 1u);
   EXPECT_EQ(config()["alpha_pattern"]["model.layers.1.self_attn.q_proj"], static_cast<double>(0.3f));
-  expect_same(read_adapter(directory_, base_).pairs, pairs);
+  expect_same(read_adapter(directory_, base_).sites, pairs);
 }
 
 TEST_F(AdapterFiles, PeftPatternsMatchAsSuffixOrExpressionFirstOneFirst) {
@@ -184,15 +187,15 @@ TEST_F(AdapterFiles, PeftPatternsMatchAsSuffixOrExpressionFirstOneFirst) {
       text.find(empty), empty.size(),
       R"("alpha_pattern": {"layers\\.1\\..*": 7, "v_proj": 9, "q_pro": 11, "self_attn.q_proj": 13, "^.*down.*": 15})");
   write_file(directory_ / "adapter_config.json", text);
-  const std::vector<LoraPair> pairs = read_adapter(directory_, base_).pairs;
+  const std::vector<AdaptedSite> pairs = read_adapter(directory_, base_).sites;
   const std::vector<float> expected = {13, 9, 15, 7, 7, 7, 3};
-  for (size_t i = 0; i < pairs.size(); ++i) EXPECT_EQ(pairs[i].alpha, expected[i]) << i;
+  for (size_t i = 0; i < pairs.size(); ++i) EXPECT_EQ(lora(pairs[i]).alpha, expected[i]) << i;
 }
 
 TEST_F(AdapterFiles, PeftRankStabilised) {
   with_config("use_rslora", true);
-  for (const LoraPair& pair : read_adapter(directory_, base_).pairs)
-    EXPECT_TRUE(std::abs(pair.scale() - 3 / std::sqrt(2.0)) <= 1e-6);
+  for (const AdaptedSite& pair : read_adapter(directory_, base_).sites)
+    EXPECT_TRUE(std::abs(lora(pair).scale() - 3 / std::sqrt(2.0)) <= 1e-6);
 }
 
 TEST_F(AdapterFiles, PeftHalfPrecisionAndHeadlessNames) {
@@ -202,11 +205,11 @@ TEST_F(AdapterFiles, PeftHalfPrecisionAndHeadlessNames) {
   writer.add("base_model.model.layers.0.mlp.up_proj.lora_A.weight", DType::kBF16, {2, 2}, std::as_bytes(std::span(a)));
   writer.add("base_model.model.layers.0.mlp.up_proj.lora_B.weight", DType::kF16, {2, 2}, std::as_bytes(std::span(b)));
   write_weights(writer);
-  const std::vector<LoraPair> pairs = read_adapter(directory_, base_).pairs;
+  const std::vector<AdaptedSite> pairs = read_adapter(directory_, base_).sites;
   ASSERT_EQ(pairs.size(), 1u);
   EXPECT_EQ(site_label(pairs[0].layer, pairs[0].site), "layers.0.up");
-  expect_same_bits(pairs[0].a, {1, -2, 0, 0.5f}, "a");
-  expect_same_bits(pairs[0].b, {1, -2, 0.5f, 0x1p-24f}, "b");
+  expect_same_bits(lora(pairs[0]).a, {1, -2, 0, 0.5f}, "a");
+  expect_same_bits(lora(pairs[0]).b, {1, -2, 0.5f, 0x1p-24f}, "b");
 }
 
 TEST_F(AdapterFiles, PeftRefusesOptions) {
@@ -235,10 +238,10 @@ TEST_F(AdapterFiles, PeftRefusesOptions) {
   }
   for (const json& harmless : {json(nullptr), json::array(), json(false)}) {
     with_config("modules_to_save", harmless);
-    EXPECT_EQ(read_adapter(directory_, base_).pairs.size(), 7u);
+    EXPECT_EQ(read_adapter(directory_, base_).sites.size(), 7u);
   }
   with_config("init_lora_weights", "gaussian");
-  EXPECT_EQ(read_adapter(directory_, base_).pairs.size(), 7u);
+  EXPECT_EQ(read_adapter(directory_, base_).sites.size(), 7u);
 }
 
 TEST_F(AdapterFiles, PeftRefusesDamage) {
@@ -285,13 +288,13 @@ TEST_F(AdapterFiles, PeftRefusesTensors) {
 TEST_F(AdapterFiles, GgufRoundTrip) {
   write_gguf_lora(gguf_, {some_pairs(), "", {{"patina.version", "0.1.0"}}}, base_);
   const AdapterFile back = read_adapter(gguf_, base_);
-  expect_same(back.pairs, some_pairs());
+  expect_same(back.sites, some_pairs());
   EXPECT_EQ(back.base_model, "some/base");
   EXPECT_EQ(back.metadata, (std::map<std::string, std::string>{{"patina.version", "0.1.0"}}));
 }
 
 TEST_F(AdapterFiles, GgufNamesShapesAndRowOrder) {
-  const std::vector<LoraPair> pairs = some_pairs();
+  const std::vector<AdaptedSite> pairs = some_pairs();
   write_gguf_lora(gguf_, {pairs, "", {}}, base_);
   const GgufFile file = GgufFile::open(gguf_);
   EXPECT_EQ(file.require_string("general.type"), "adapter");
@@ -311,42 +314,43 @@ TEST_F(AdapterFiles, GgufNamesShapesAndRowOrder) {
     std::memcpy(values.data(), tensor->data, values.size() * sizeof(float));
     return values;
   };
-  expect_same_bits(values_of("blk.0.attn_q.weight.lora_a", {2, 6}), pairs[0].a, "a");
+  expect_same_bits(values_of("blk.0.attn_q.weight.lora_a", {2, 6}), lora(pairs[0]).a, "a");
   const std::vector<float> b = values_of("blk.0.attn_q.weight.lora_b", {8, 2});
   for (size_t row = 0; row < 8; ++row)
-    for (size_t r = 0; r < 2; ++r) EXPECT_EQ(b[static_cast<size_t>(q_rows_[row]) * 2 + r], pairs[0].b[row * 2 + r]);
-  EXPECT_NE(b, pairs[0].b);
-  expect_same_bits(values_of("blk.1.ffn_down.weight.lora_b", {6, 2}), pairs[5].b, "down b");
-  expect_same_bits(values_of("output.weight.lora_b", {20, 2}), pairs[6].b, "head b");
+    for (size_t r = 0; r < 2; ++r)
+      EXPECT_EQ(b[static_cast<size_t>(q_rows_[row]) * 2 + r], lora(pairs[0]).b[row * 2 + r]);
+  EXPECT_NE(b, lora(pairs[0]).b);
+  expect_same_bits(values_of("blk.1.ffn_down.weight.lora_b", {6, 2}), lora(pairs[5]).b, "down b");
+  expect_same_bits(values_of("output.weight.lora_b", {20, 2}), lora(pairs[6]).b, "head b");
 }
 
 // A map that is not its own inverse: scatter on the way out, gather on the way in.
 TEST_F(AdapterFiles, GgufRowMapThatIsNoInvolution) {
   q_rows_ = {3, 0, 1, 2, 7, 4, 5, 6};
   write_gguf_lora(gguf_, {some_pairs(), "", {}}, base_);
-  expect_same(read_adapter(gguf_, base_).pairs, some_pairs());
+  expect_same(read_adapter(gguf_, base_).sites, some_pairs());
   AdapterBase unmapped = base_;
   unmapped.row_map = nullptr;
-  const LoraPair stored = read_adapter(gguf_, unmapped).pairs[0];
-  for (size_t r = 0; r < 2; ++r) EXPECT_EQ(stored.b[3 * 2 + r], some_pairs()[0].b[r]);
+  const AdaptedSite stored = read_adapter(gguf_, unmapped).sites[0];
+  for (size_t r = 0; r < 2; ++r) EXPECT_EQ(lora(stored).b[3 * 2 + r], lora(some_pairs()[0]).b[r]);
 }
 
 TEST_F(AdapterFiles, GgufFoldsAlphasExactlyWherePossible) {
-  std::vector<LoraPair> pairs = some_pairs();
-  pairs[0].alpha = 24;                     // a power of two times the others: exact
+  std::vector<AdaptedSite> pairs = some_pairs();
+  lora(pairs[0]).alpha = 24;               // a power of two times the others: exact
   pairs[1] = pair_at(0, "v", 6, 4, 5, 3);  // another rank needs no folding
-  pairs[2].alpha = 7;                      // rounds
-  pairs[3].alpha = 0;                      // switched off
+  lora(pairs[2]).alpha = 7;                // rounds
+  lora(pairs[3]).alpha = 0;                // switched off
   write_gguf_lora(gguf_, {pairs, "", {}}, base_);
-  const std::vector<LoraPair> back = read_adapter(gguf_, base_).pairs;
+  const std::vector<AdaptedSite> back = read_adapter(gguf_, base_).sites;
   for (size_t i = 0; i < pairs.size(); ++i) {
-    EXPECT_EQ(back[i].alpha, back[0].alpha) << i;
-    EXPECT_EQ(back[i].rank, pairs[i].rank) << i;
-    expect_same_bits(back[i].a, pairs[i].a, "a");
+    EXPECT_EQ(lora(back[i]).alpha, lora(back[0]).alpha) << i;
+    EXPECT_EQ(lora(back[i]).rank, lora(pairs[i]).rank) << i;
+    expect_same_bits(lora(back[i]).a, lora(pairs[i]).a, "a");
     const double tolerance = i == 2 ? 1.5 * std::numeric_limits<float>::epsilon() : 0;
-    for (size_t j = 0; j < pairs[i].b.size(); ++j) {
-      const double got = static_cast<double>(back[i].alpha) * back[i].b[j];
-      const double expected = static_cast<double>(pairs[i].alpha) * pairs[i].b[j];
+    for (size_t j = 0; j < lora(pairs[i]).b.size(); ++j) {
+      const double got = static_cast<double>(lora(back[i]).alpha) * lora(back[i]).b[j];
+      const double expected = static_cast<double>(lora(pairs[i]).alpha) * lora(pairs[i]).b[j];
       EXPECT_TRUE(std::abs(got - expected) <= tolerance * std::abs(expected)) << i << " " << j;
     }
   }
@@ -401,7 +405,7 @@ TEST_F(GgufRefusals, Tensors) {
 
 TEST_F(GgufRefusals, AlphaZeroMeansNoScaling) {
   write({}, 0, good_);
-  EXPECT_EQ(read_adapter(gguf_, base_).pairs[0].scale(), 1.0f);
+  EXPECT_EQ(lora(read_adapter(gguf_, base_).sites[0]).scale(), 1.0f);
 }
 
 TEST_F(AdapterFiles, OverwritesAndLeavesNothingElse) {

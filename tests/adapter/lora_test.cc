@@ -1,4 +1,4 @@
-#include "adapter/lora.h"
+#include "adapter/adapter.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,12 @@
 #include "graph/differentiate.h"
 #include "graph/reference_executor.h"
 #include "ops/view.h"
+#include "support/adapted.h"
 
 namespace patina {
 namespace {
+
+using testing::lora;
 
 std::vector<Site> sites_of(int layers) {
   std::vector<Site> sites;
@@ -30,16 +33,14 @@ std::vector<float> numbers(size_t count, uint32_t which) {
   return values;
 }
 
-LoraPair pair_at(int layer, const std::string& site, int64_t in, int64_t out, int64_t rank, float alpha) {
+AdaptedSite pair_at(int layer, const std::string& site, int64_t in, int64_t out, int64_t rank, float alpha) {
   const auto seed = static_cast<uint32_t>(layer * 100 + site.size());
-  return {layer,
-          site,
-          in,
-          out,
-          rank,
-          alpha,
-          numbers(static_cast<size_t>(rank * in), seed),
-          numbers(static_cast<size_t>(out * rank), seed + 50)};
+  return {layer, site, in, out,
+          LoraFactors{rank,
+                      alpha,
+                      numbers(static_cast<size_t>(rank * in), seed),
+                      numbers(static_cast<size_t>(out * rank), seed + 50),
+                      {}}};
 }
 
 std::string error_of(const std::function<void()>& action, Error::Kind kind) {
@@ -89,61 +90,62 @@ TEST(SelectSites, NamesAndTopLayers) {
 
 TEST(Lora, FreshFactors) {
   const std::vector<Site> sites = {{0, "q", 400, 30}, {1, "q", 400, 30}, {1, "k", 400, 20}};
-  const LoraAdapter adapter(sites, 64, 32, 11);
-  const std::vector<LoraPair> pairs = adapter.pairs();
+  const Adapter adapter(sites, {.rank = 64, .alpha = 32, .seed = 11});
+  const std::vector<AdaptedSite> pairs = adapter.sites();
   ASSERT_EQ(pairs.size(), 3u);
-  for (const LoraPair& pair : pairs) {
+  for (const AdaptedSite& pair : pairs) {
     double sum = 0, squares = 0;
-    for (const float value : pair.a) {
+    for (const float value : lora(pair).a) {
       sum += value;
       squares += static_cast<double>(value) * value;
     }
-    const double count = static_cast<double>(pair.a.size());  // 25600: both bounds are over 4.5 standard errors
+    const double count = static_cast<double>(lora(pair).a.size());  // 25600: both bounds are over 4.5 standard errors
     EXPECT_LT(std::abs(sum / count), 0.05 / 30);
     EXPECT_TRUE(std::abs(std::sqrt(squares / count) * 20 - 1) < 0.02) << squares;
-    for (const float value : pair.b) EXPECT_EQ(value, 0.0f);
-    EXPECT_EQ(pair.scale(), 0.5f);
+    for (const float value : lora(pair).b) EXPECT_EQ(value, 0.0f);
+    EXPECT_EQ(lora(pair).scale(), 0.5f);
   }
-  EXPECT_NE(pairs[0].a, pairs[1].a);
-  EXPECT_NE(pairs[1].a, pairs[2].a);
-  EXPECT_NE(LoraAdapter(sites, 64, 32, 12).pairs()[0].a, pairs[0].a);
+  EXPECT_NE(lora(pairs[0]).a, lora(pairs[1]).a);
+  EXPECT_NE(lora(pairs[1]).a, lora(pairs[2]).a);
+  EXPECT_NE(lora(Adapter(sites, {.rank = 64, .alpha = 32, .seed = 12}).sites()[0]).a, lora(pairs[0]).a);
 }
 
 TEST(Lora, FactorsDependOnTheirOwnPlaceOnly) {
   const std::vector<Site> sites = sites_of(3);
-  const std::vector<LoraPair> all = LoraAdapter(sites, 4, 8, 5).pairs();
+  const std::vector<AdaptedSite> all = Adapter(sites, {.rank = 4, .alpha = 8, .seed = 5}).sites();
   const std::vector<Site> one = {sites[3]};  // layers.1.down
-  const LoraPair alone = LoraAdapter(one, 8, 8, 5).pairs()[0];
-  EXPECT_EQ(all[3].a, std::vector<float>(alone.a.begin(), alone.a.begin() + 4 * 10));
+  const LoraFactors alone = lora(Adapter(one, {.rank = 8, .alpha = 8, .seed = 5}).sites()[0]);
+  EXPECT_EQ(lora(all[3]).a, std::vector<float>(alone.a.begin(), alone.a.begin() + 4 * 10));
 }
 
 TEST(Lora, RefusesBadOptions) {
   const std::vector<Site> sites = sites_of(1);
-  expect_contains(error_of([&] { LoraAdapter(sites, 0, 1, 0); }, Error::Kind::kUsage), "rank 0");
-  expect_contains(error_of([&] { LoraAdapter(sites, 4, NAN, 0); }, Error::Kind::kUsage), "alpha nan");
-  expect_contains(error_of([&] { LoraAdapter({}, 4, 4, 0); }, Error::Kind::kUsage), "no layer");
+  expect_contains(error_of([&] { Adapter(sites, {.rank = 0, .alpha = 1, .seed = 0}); }, Error::Kind::kUsage), "rank 0");
+  expect_contains(error_of([&] { Adapter(sites, {.rank = 4, .alpha = NAN, .seed = 0}); }, Error::Kind::kUsage),
+                  "alpha nan");
+  expect_contains(error_of([&] { Adapter({}, {.rank = 4, .alpha = 4, .seed = 0}); }, Error::Kind::kUsage), "no layer");
 }
 
 TEST(Lora, FromPairsAndBack) {
   const std::vector<Site> sites = sites_of(2);
-  const std::vector<LoraPair> pairs = {pair_at(1, "down", 10, 6, 3, 5), pair_at(0, "q", 6, 4, 2, 1)};
-  const std::vector<LoraPair> back = LoraAdapter(sites, pairs, "x.gguf").pairs();
+  const std::vector<AdaptedSite> pairs = {pair_at(1, "down", 10, 6, 3, 5), pair_at(0, "q", 6, 4, 2, 1)};
+  const std::vector<AdaptedSite> back = Adapter(sites, pairs, "x.gguf").sites();
   ASSERT_EQ(back.size(), 2u);
   EXPECT_EQ(back[0].site, "q");  // the model's order
-  EXPECT_EQ(back[0].a, pairs[1].a);
-  EXPECT_EQ(back[0].b, pairs[1].b);
-  EXPECT_EQ(back[1].a, pairs[0].a);
-  EXPECT_EQ(back[1].b, pairs[0].b);
-  EXPECT_EQ(back[1].rank, 3);
-  EXPECT_EQ(back[1].alpha, 5);
+  EXPECT_EQ(lora(back[0]).a, lora(pairs[1]).a);
+  EXPECT_EQ(lora(back[0]).b, lora(pairs[1]).b);
+  EXPECT_EQ(lora(back[1]).a, lora(pairs[0]).a);
+  EXPECT_EQ(lora(back[1]).b, lora(pairs[0]).b);
+  EXPECT_EQ(lora(back[1]).rank, 3);
+  EXPECT_EQ(lora(back[1]).alpha, 5);
 }
 
 TEST(Lora, RefusesAnotherModelsPairs) {
   const std::vector<Site> sites = sites_of(2);
-  const auto refusal = [&](const std::vector<LoraPair>& pairs) {
-    return error_of([&] { LoraAdapter(sites, pairs, "dir/x.gguf"); }, Error::Kind::kModel);
+  const auto refusal = [&](const std::vector<AdaptedSite>& pairs) {
+    return error_of([&] { Adapter(sites, pairs, "dir/x.gguf"); }, Error::Kind::kModel);
   };
-  std::vector<LoraPair> deeper;
+  std::vector<AdaptedSite> deeper;
   for (int layer = 0; layer < 9; ++layer) deeper.push_back(pair_at(layer, "q", 6, 4, 2, 1));
   const std::string unknown = refusal(deeper);
   expect_contains(unknown, "dir/x.gguf");
@@ -162,8 +164,8 @@ TEST(Lora, ValueAndGradients) {
   const int64_t in = 6, out = 4, rank = 3;
   const float alpha = 5;
   const std::vector<Site> sites = {{0, "q", in, out}};
-  const std::vector<LoraPair> pairs = {pair_at(0, "q", in, out, rank, alpha)};
-  LoraAdapter adapter(sites, pairs, "x");
+  const std::vector<AdaptedSite> pairs = {pair_at(0, "q", in, out, rank, alpha)};
+  Adapter adapter(sites, pairs, "x");
   std::vector<float> w = numbers(static_cast<size_t>(out * in), 1), x = numbers(static_cast<size_t>(in), 2);
   std::vector<float> acc = numbers(static_cast<size_t>(out), 3), dy = numbers(static_cast<size_t>(out), 4);
 
@@ -189,7 +191,7 @@ TEST(Lora, ValueAndGradients) {
     executor.bind(result.seed, &seed);
     executor.run({});
 
-    const std::vector<float>&a = pairs[0].a, &b = pairs[0].b;
+    const std::vector<float>&a = lora(pairs[0]).a, &b = lora(pairs[0]).b;
     const double scale = 5.0 / 3.0;
     const auto at = [](const std::vector<float>& values, int64_t i) -> double {
       return values[static_cast<size_t>(i)];
@@ -225,7 +227,7 @@ TEST(Lora, ValueAndGradients) {
 TEST(Lora, LayersWithoutPairAndModelsWithoutAdapterAreFrozenProducts) {
   std::vector<float> w(24);
   const std::vector<Site> sites = {{0, "q", 6, 4}};
-  LoraAdapter adapter(sites, 2, 2, 1);
+  Adapter adapter(sites, {.rank = 2, .alpha = 2, .seed = 1});
   Graph with, without;
   for (Graph* g : {&with, &without}) {
     const ValueId weight = g->frozen("w", dense(w.data(), DType::kF32, {4, 6}));
@@ -240,7 +242,7 @@ TEST(Lora, LayersWithoutPairAndModelsWithoutAdapterAreFrozenProducts) {
 TEST(Lora, OneGraphUsesAFactorOnce) {
   std::vector<float> w(24);
   const std::vector<Site> sites = {{0, "q", 6, 4}};
-  LoraAdapter adapter(sites, 2, 2, 1);
+  Adapter adapter(sites, {.rank = 2, .alpha = 2, .seed = 1});
   Graph graph;
   const ValueId weight = graph.frozen("w", dense(w.data(), DType::kF32, {4, 6}));
   const ValueId x = graph.input("x", DType::kF32, {2, 6});

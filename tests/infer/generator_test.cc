@@ -45,7 +45,7 @@ class GeneratorTest : public ::testing::Test {
   }
 
   TinyLm lm_{{.dtype = DType::kQ8_0}};
-  std::unique_ptr<LoraAdapter> adapter_ = half_trained(layer_sites(lm_.model));
+  std::unique_ptr<Adapter> adapter_ = half_trained(layer_sites(lm_.model));
   ThreadPool pool_{2};
 };
 

@@ -14,18 +14,18 @@ TEST(Trained, LearnsATaskAndAnswersFromItsFiles) {
       {"sky", "blue"}, {"grass", "green"}, {"coal", "black"}, {"snow", "white"}};
   std::vector<Sequence> sequences;
   for (const auto& [question, answer] : facts) sequences.push_back(pair_sequence(*tokenizer, question, answer));
-  LoraAdapter adapter(layer_sites(lm.model), 8, 16, 1);
+  Adapter adapter(layer_sites(lm.model), {.rank = 8, .alpha = 16, .seed = 1});
   const Recorder run = train(lm.model, adapter, sequences, plain_options(40, 2e-3));
   ASSERT_EQ(run.steps.size(), 40u);
   EXPECT_GT(run.steps.front().loss, 4.0);
   EXPECT_LT(run.steps.back().loss, 0.05);
   EXPECT_TRUE(run.warnings.empty()) << run.warnings.front();
 
-  write_peft(lm.directory(), {adapter.pairs(), "", {}}, base_of(lm.model));
-  write_gguf_lora(lm.directory() / "adapter.gguf", {adapter.pairs(), "", {}}, base_of(lm.model));
+  write_peft(lm.directory(), {adapter.sites(), "", {}}, base_of(lm.model));
+  write_gguf_lora(lm.directory() / "adapter.gguf", {adapter.sites(), "", {}}, base_of(lm.model));
   ThreadPool pool(2);
   for (const auto& file : {lm.directory(), lm.directory() / "adapter.gguf"}) {
-    LoraAdapter read(lm.model.sites(), read_adapter(file, base_of(lm.model)).pairs, "file");
+    Adapter read(lm.model.sites(), read_adapter(file, base_of(lm.model)).sites, "file");
     Generator generator(lm.model, &read, cpu_backend(), pool, 64);
     for (const auto& [question, answer] : facts) {
       std::vector<int32_t> prompt = tokenizer->encode(question, false);
@@ -41,10 +41,10 @@ TEST(Trained, LearnsATaskAndAnswersFromItsFiles) {
 TEST(Trained, FieldIssue15_ReloadedFilesGiveTheLogitsOfTheRun) {
   const TinyLm lm({.dtype = DType::kQ4_1});
   const std::vector<Sequence> sequences = {random_sequence(20, 2, 0), random_sequence(9, 2, 1)};
-  LoraAdapter adapter(layer_sites(lm.model), 4, 8, 1);
+  Adapter adapter(layer_sites(lm.model), {.rank = 4, .alpha = 8, .seed = 1});
   train(lm.model, adapter, sequences, plain_options(5, 2e-3));
-  write_peft(lm.directory(), {adapter.pairs(), "", {}}, base_of(lm.model));
-  write_gguf_lora(lm.directory() / "adapter.gguf", {adapter.pairs(), "", {}}, base_of(lm.model));
+  write_peft(lm.directory(), {adapter.sites(), "", {}}, base_of(lm.model));
+  write_gguf_lora(lm.directory() / "adapter.gguf", {adapter.sites(), "", {}}, base_of(lm.model));
   ThreadPool pool(2);
   const auto logits = [&](Adapter* with) {
     Generator generator(lm.model, with, cpu_backend(), pool, 32);
@@ -54,7 +54,7 @@ TEST(Trained, FieldIssue15_ReloadedFilesGiveTheLogitsOfTheRun) {
   const std::vector<float> in_process = logits(&adapter);
   EXPECT_NE(in_process, logits(nullptr)) << "the adapter has an effect";
   for (const auto& file : {lm.directory(), lm.directory() / "adapter.gguf"}) {
-    LoraAdapter read(lm.model.sites(), read_adapter(file, base_of(lm.model)).pairs, file.string());
+    Adapter read(lm.model.sites(), read_adapter(file, base_of(lm.model)).sites, file.string());
     EXPECT_EQ(in_process, logits(&read)) << file;
   }
 }

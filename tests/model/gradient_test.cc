@@ -85,7 +85,7 @@ struct Subject {
   }
 
   TinyLm lm;
-  std::unique_ptr<LoraAdapter> adapter;
+  std::unique_ptr<Adapter> adapter;
   Batch batch;
   std::unique_ptr<LossGraph> graph;
 };

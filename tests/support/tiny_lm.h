@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "adapter/lora.h"
+#include "adapter/adapter.h"
 #include "base/philox.h"
 #include "model/decoder_model.h"
 #include "support/temp_dir.h"
@@ -35,8 +35,9 @@ inline std::vector<Site> layer_sites(const DecoderModel& model,
 }
 
 // An adapter in the middle of its training: B is no longer zero, so that A has gradients too.
-inline std::unique_ptr<LoraAdapter> half_trained(std::span<const Site> sites, int64_t rank = 2) {
-  auto adapter = std::make_unique<LoraAdapter>(sites, rank, 2.0f * static_cast<float>(rank), 1);
+inline std::unique_ptr<Adapter> half_trained(std::span<const Site> sites, int64_t rank = 2) {
+  auto adapter = std::make_unique<Adapter>(
+      sites, AdapterOptions{.rank = rank, .alpha = 2.0f * static_cast<float>(rank), .seed = 1});
   ParameterStore& store = adapter->parameters();
   for (size_t i = 0; i < store.slices().size(); ++i) {
     if (!store.slices()[i].name.ends_with("lora_b")) continue;

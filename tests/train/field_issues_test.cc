@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/sha256.h"
+#include "support/adapted.h"
 #include "support/compare.h"
 #include "support/tiny_run.h"
 
@@ -40,8 +41,7 @@ struct LossAndGradient {
   std::vector<double> gradient;
 };
 
-LossAndGradient in_micro_batches(const DecoderModel& model, LoraAdapter& adapter,
-                                 const std::vector<Sequence>& sequences,
+LossAndGradient in_micro_batches(const DecoderModel& model, Adapter& adapter, const std::vector<Sequence>& sequences,
                                  const std::vector<std::vector<size_t>>& micro_batches) {
   int64_t most = 0;
   for (const Sequence& sequence : sequences) most += static_cast<int64_t>(sequence.ids.size());
@@ -94,7 +94,7 @@ TEST(FieldIssues, FieldIssue05_AQ41FileIsTrainedInPlaceAndStaysAsItIs) {
   const TinyLm lm({.dtype = DType::kQ4_1, .tied_head = false});
   const std::string before = sha256_of(lm.path);
   const std::vector<Sequence> sequences = {random_sequence(9, 2, 0)};
-  LoraAdapter adapter(layer_sites(lm.model), 2, 4, 1);
+  Adapter adapter(layer_sites(lm.model), {.rank = 2, .alpha = 4, .seed = 1});
   ThreadPool pool(2);
   Trainer trainer(lm.model, adapter, sequences, plain_options(2, 1e-3), cpu_backend(), pool);
   EXPECT_EQ(trainer.plan().weights_bytes, static_cast<int64_t>(std::filesystem::file_size(lm.path)));
@@ -130,12 +130,12 @@ TEST(FieldIssues, FieldIssue08_AMaskedMicroBatchGivesNothing) {
               in_micro_batches(lm.model, *adapter, sequences, {{2}}));
   // A step of nothing else is a step of loss 0.
   sequences.pop_back();
-  LoraAdapter fresh(layer_sites(lm.model), 2, 4, 1);
+  Adapter fresh(layer_sites(lm.model), {.rank = 2, .alpha = 4, .seed = 1});
   const Recorder run = train(lm.model, fresh, sequences, plain_options(1, 1e-3));
   EXPECT_EQ(run.steps.at(0).loss, 0.0);
   EXPECT_EQ(run.steps.at(0).grad_norm, 0.0);
-  for (const LoraPair& pair : fresh.pairs())
-    for (const float b : pair.b) ASSERT_EQ(b, 0.0f);
+  for (const AdaptedSite& pair : fresh.sites())
+    for (const float b : lora(pair).b) ASSERT_EQ(b, 0.0f);
 }
 
 TEST(FieldIssues, FieldIssue12_PackedSequencesAreTheSumOfSeparateOnes) {
@@ -170,16 +170,16 @@ TEST(FieldIssues, FieldIssue13_LengthsThatDifferMuchAccumulateToTheOneBatch) {
 TEST(FieldIssues, FieldIssue14_EveryTargetLearnsInTheFirstStep) {
   const TinyLm lm({.dtype = DType::kQ8_0});
   const std::vector<Sequence> sequences = {random_sequence(12, 2, 0), random_sequence(9, 2, 1)};
-  LoraAdapter adapter(layer_sites(lm.model), 4, 8, 1);
+  Adapter adapter(layer_sites(lm.model), {.rank = 4, .alpha = 8, .seed = 1});
   ThreadPool pool(2);
   Trainer trainer(lm.model, adapter, sequences, plain_options(1, 1e-3), cpu_backend(), pool);
   Recorder recorder;
   trainer.run(recorder, [] { return false; });
-  ASSERT_EQ(adapter.pairs().size(), 14u);
-  for (const LoraPair& pair : adapter.pairs()) {
+  ASSERT_EQ(adapter.sites().size(), 14u);
+  for (const AdaptedSite& pair : adapter.sites()) {
     int64_t zeros = 0;
-    for (const float b : pair.b) zeros += b == 0.0f;
-    EXPECT_LT(zeros, pair.out * pair.rank / 100) << pair.layer << " " << pair.site;
+    for (const float b : lora(pair).b) zeros += b == 0.0f;
+    EXPECT_LT(zeros, pair.out * lora(pair).rank / 100) << pair.layer << " " << pair.site;
   }
   const std::vector<GradientNorm> norms = trainer.gradient_norms();
   ASSERT_EQ(norms.size(), 28u);
@@ -206,7 +206,7 @@ TEST(FieldIssues, FieldIssue14_ATargetThatLearnsNothingIsReported) {
   directory.write("model.gguf", bytes);
   const DecoderModel model = DecoderModel::load(path);
   const std::vector<Sequence> sequences = {random_sequence(12, 2, 0)};
-  LoraAdapter adapter(layer_sites(model, {"q", "gate", "up"}), 2, 4, 1);
+  Adapter adapter(layer_sites(model, {"q", "gate", "up"}), {.rank = 2, .alpha = 4, .seed = 1});
   const Recorder run = train(model, adapter, sequences, plain_options(8, 1e-3));
   ASSERT_EQ(run.warnings.size(), 4u) << "A and B of gate and up, once";
   for (const char* parameter :
@@ -220,7 +220,7 @@ TEST(FieldIssues, FieldIssue14_ATargetThatLearnsNothingIsReported) {
 TEST(FieldIssues, FieldIssue15_AStepOfNothingChangesNothing) {
   const TinyLm lm({.dtype = DType::kQ4_1});
   const std::vector<Sequence> sequences = {random_sequence(20, 2, 0), random_sequence(9, 2, 1)};
-  LoraAdapter adapter(layer_sites(lm.model), 4, 8, 1);
+  Adapter adapter(layer_sites(lm.model), {.rank = 4, .alpha = 8, .seed = 1});
   train(lm.model, adapter, sequences, plain_options(1, 1e-12));
   ThreadPool pool(2);
   const auto perplexity = [&](Adapter* with) {
@@ -232,15 +232,15 @@ TEST(FieldIssues, FieldIssue15_AStepOfNothingChangesNothing) {
 
 TEST(FieldIssues, FieldIssue16_AnAdapterOfAnotherModelIsRefused) {
   const TinyLm lm;
-  LoraAdapter adapter(layer_sites(lm.model), 4, 8, 1);
-  write_peft(lm.directory(), {adapter.pairs(), "", {}}, base_of(lm.model));
-  write_gguf_lora(lm.directory() / "adapter.gguf", {adapter.pairs(), "", {}}, base_of(lm.model));
+  Adapter adapter(layer_sites(lm.model), {.rank = 4, .alpha = 8, .seed = 1});
+  write_peft(lm.directory(), {adapter.sites(), "", {}}, base_of(lm.model));
+  write_gguf_lora(lm.directory() / "adapter.gguf", {adapter.sites(), "", {}}, base_of(lm.model));
   const auto on = [&](const TinyModel& options) {
     std::string texts;
     const TinyLm other(options);
     for (const auto& file : {lm.directory(), lm.directory() / "adapter.gguf"}) {
-      const std::string text = refusal(
-          [&] { LoraAdapter(other.model.sites(), read_adapter(file, base_of(other.model)).pairs, file.string()); });
+      const std::string text =
+          refusal([&] { Adapter(other.model.sites(), read_adapter(file, base_of(other.model)).sites, file.string()); });
       EXPECT_NE(text, "accepted") << file;
       texts += text + "\n";
     }
@@ -275,20 +275,20 @@ TEST(FieldIssues, FieldIssue17_TargetNamesMatchWholeComponents) {
   EXPECT_EQ(names({"o"}), std::set<std::string>{"o"}) << "attn_output, not output";
   EXPECT_EQ(names({"lm_head"}), std::set<std::string>{"lm_head"}) << "output, not attn_output";
   // No norm is a target, though its name begins as one.
-  LoraAdapter adapter(layer_sites(lm.model), 2, 4, 1);
-  for (const LoraPair& pair : adapter.pairs()) EXPECT_EQ(pair.site.find("norm"), std::string::npos);
-  EXPECT_EQ(adapter.pairs().size(), 14u);
+  Adapter adapter(layer_sites(lm.model), {.rank = 2, .alpha = 4, .seed = 1});
+  for (const AdaptedSite& pair : adapter.sites()) EXPECT_EQ(pair.site.find("norm"), std::string::npos);
+  EXPECT_EQ(adapter.sites().size(), 14u);
 }
 
 TEST(FieldIssues, FieldIssue18_AllMatricesStartDifferent) {
   const TinyLm lm;
-  LoraAdapter adapter(layer_sites(lm.model), 4, 8, 1);
-  const std::vector<LoraPair> pairs = adapter.pairs();
+  Adapter adapter(layer_sites(lm.model), {.rank = 4, .alpha = 8, .seed = 1});
+  const std::vector<AdaptedSite> pairs = adapter.sites();
   for (size_t i = 0; i < pairs.size(); ++i)
     for (size_t j = 0; j < i; ++j) {
-      const size_t common = std::min(pairs[i].a.size(), pairs[j].a.size());
+      const size_t common = std::min(lora(pairs[i]).a.size(), lora(pairs[j]).a.size());
       size_t same = 0;
-      for (size_t e = 0; e < common; ++e) same += pairs[i].a[e] == pairs[j].a[e];
+      for (size_t e = 0; e < common; ++e) same += lora(pairs[i]).a[e] == lora(pairs[j]).a[e];
       EXPECT_LT(same, common / 100) << pairs[i].layer << pairs[i].site << " " << pairs[j].layer << pairs[j].site;
     }
 }
@@ -299,7 +299,7 @@ TEST(FieldIssues, FieldIssue25_ThreadsChangeNothing) {
   const std::vector<Sequence> sequences = {random_sequence(40, 2, 0), random_sequence(9, 2, 1)};
   std::vector<float> first;
   for (const int threads : {1, 2, 3, 5}) {
-    LoraAdapter adapter(layer_sites(lm.model), 4, 8, 1);
+    Adapter adapter(layer_sites(lm.model), {.rank = 4, .alpha = 8, .seed = 1});
     train(lm.model, adapter, sequences, plain_options(3, 1e-3), threads);
     const std::span<const float> values = adapter.parameters().values();
     if (first.empty()) first.assign(values.begin(), values.end());

@@ -16,7 +16,7 @@ class Fit : public ::testing::Test {
   }
 
   TinyLm lm_{{.layers = 6}};
-  std::unique_ptr<LoraAdapter> adapter_ = half_trained(layer_sites(lm_.model));
+  std::unique_ptr<Adapter> adapter_ = half_trained(layer_sites(lm_.model));
   std::vector<Sequence> sequences_ = {random_sequence(60, 0, 1), random_sequence(50, 0, 2), random_sequence(33, 0, 3),
                                       random_sequence(64, 0, 4), random_sequence(64, 0, 5), random_sequence(64, 0, 6)};
 };

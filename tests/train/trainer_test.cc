@@ -21,13 +21,13 @@ TEST(Trainer, TheSameRunGivesTheSameBytes) {
   const TinyLm lm({.dtype = DType::kQ4_K});
   const std::vector<Sequence> sequences = four_sequences();
   const auto bytes = [&](uint64_t seed, int threads) {
-    LoraAdapter adapter(layer_sites(lm.model), 4, 8, seed);
+    Adapter adapter(layer_sites(lm.model), {.rank = 4, .alpha = 8, .seed = seed});
     TrainOptions options = plain_options(4, 1e-3);
     options.batch_tokens = 16;
     options.seed = seed;
     train(lm.model, adapter, sequences, options, threads);
     const auto file = lm.directory() / "adapter.gguf";
-    write_gguf_lora(file, {adapter.pairs(), "", {}}, base_of(lm.model));
+    write_gguf_lora(file, {adapter.sites(), "", {}}, base_of(lm.model));
     return read_file(file);
   };
   const std::string first = bytes(1, 1);
@@ -40,7 +40,7 @@ TEST(Trainer, StepsOrEpochs) {
   const TinyLm lm;
   const std::vector<Sequence> sequences = four_sequences();  // of 6 to 9 tokens
   const auto recorded = [&](TrainOptions options) {
-    LoraAdapter adapter(layer_sites(lm.model, {"q"}), 2, 4, 1);
+    Adapter adapter(layer_sites(lm.model, {"q"}), {.rank = 2, .alpha = 4, .seed = 1});
     return train(lm.model, adapter, sequences, options);
   };
   TrainOptions by_steps = plain_options(5, 1e-3);
@@ -76,7 +76,7 @@ TEST(Trainer, StepsOrEpochs) {
 TEST(Trainer, WarmUpBeginsAboveZero) {
   const TinyLm lm;
   const std::vector<Sequence> sequences = four_sequences();
-  LoraAdapter adapter(layer_sites(lm.model, {"v"}), 2, 4, 1);
+  Adapter adapter(layer_sites(lm.model, {"v"}), {.rank = 2, .alpha = 4, .seed = 1});
   TrainOptions options = plain_options(10, 1e-3);
   options.schedule = Schedule::kCosine;
   options.warmup = 0.4;
@@ -85,14 +85,14 @@ TEST(Trainer, WarmUpBeginsAboveZero) {
   for (size_t i = 4; i < 10; ++i) EXPECT_LT(run.steps[i].learning_rate, run.steps[i - 1].learning_rate);
   EXPECT_GT(run.steps.back().learning_rate, 0.0);
   options.warmup = 2;  // steps
-  LoraAdapter again(layer_sites(lm.model, {"v"}), 2, 4, 1);
+  Adapter again(layer_sites(lm.model, {"v"}), {.rank = 2, .alpha = 4, .seed = 1});
   EXPECT_NEAR(train(lm.model, again, sequences, options).steps[0].learning_rate, 5e-4, 1e-12);
 }
 
 TEST(Trainer, NonFiniteLossNamesStepAndOp) {
   const TinyLm lm;
   const std::vector<Sequence> sequences = four_sequences();
-  LoraAdapter adapter(layer_sites(lm.model), 2, 4, 1);
+  Adapter adapter(layer_sites(lm.model), {.rank = 2, .alpha = 4, .seed = 1});
   try {
     train(lm.model, adapter, sequences, plain_options(10, 1e30));
     FAIL() << "trained";
@@ -109,7 +109,7 @@ TEST(Trainer, NonFiniteLossNamesStepAndOp) {
 TEST(Evaluation, NonFiniteLossNamesTheOp) {
   const TinyLm lm;
   const std::vector<Sequence> sequences = four_sequences();
-  LoraAdapter adapter(layer_sites(lm.model), 2, 4, 1);
+  Adapter adapter(layer_sites(lm.model), {.rank = 2, .alpha = 4, .seed = 1});
   for (float& value : adapter.parameters().values()) value = std::numeric_limits<float>::quiet_NaN();
   ThreadPool pool(1);
   try {
@@ -153,7 +153,7 @@ TEST(Trainer, StreamedWeightsCountAsWhatIsResident) {
 TEST(Trainer, StopsAfterTheStepWhenAsked) {
   const TinyLm lm;
   const std::vector<Sequence> sequences = four_sequences();
-  LoraAdapter adapter(layer_sites(lm.model, {"v"}), 2, 4, 1);
+  Adapter adapter(layer_sites(lm.model, {"v"}), {.rank = 2, .alpha = 4, .seed = 1});
   ThreadPool pool(1);
   Trainer trainer(lm.model, adapter, sequences, plain_options(10, 1e-3), cpu_backend(), pool);
   Recorder recorder;
@@ -168,7 +168,7 @@ TEST(Trainer, GradientsAreClippedToTheirNorm) {
   const std::vector<Sequence> sequences = four_sequences();
   TrainOptions options = plain_options(1, 1e-3);
   options.grad_clip = 1e-3;
-  LoraAdapter adapter(layer_sites(lm.model), 2, 4, 1);
+  Adapter adapter(layer_sites(lm.model), {.rank = 2, .alpha = 4, .seed = 1});
   const Recorder run = train(lm.model, adapter, sequences, options);
   EXPECT_GT(run.steps[0].grad_norm, 1e-3);
   EXPECT_NEAR(run.steps[0].clip_scale * run.steps[0].grad_norm, 1e-3, 1e-9);
