@@ -9,7 +9,8 @@ usage: scripts/test-arm64.sh
 
 Installs Debian's cross-compiler for 64-bit ARM and qemu where they are missing, unpacks the ARM libraries into
 build-arm64/sysroot (nothing of the machine's own packages changes), builds, and runs the tests of decoding, kernels, ops
-and graphs under qemu. The same golden numbers as on x86-64 must come out.
+and graphs under qemu, and a whole training run of a tiny model. The same golden numbers, and the same bytes of the trained
+adapter, as on x86-64 must come out.
 TEXT
 }
 if [[ $# -gt 0 ]]; then
@@ -36,10 +37,12 @@ fi
 
 rooms=(base tensor quant ops backend graph)
 cmake --preset arm64 --log-level=WARNING
-cmake --build --preset arm64 --parallel "$(nproc)" --target "${rooms[@]/#/test_}"
+cmake --build --preset arm64 --parallel "$(nproc)" --target "${rooms[@]/#/test_}" test_train
 failed=0
 for room in "${rooms[@]}"; do
   printf '== test_%s under qemu (after %d s)\n' "$room" "$SECONDS"
   qemu-aarch64-static -L /usr/aarch64-linux-gnu "$build/tests/test_$room" --gtest_brief=1 || failed=1
 done
+printf '== a whole run under qemu (after %d s)\n' "$SECONDS"
+qemu-aarch64-static -L /usr/aarch64-linux-gnu "$build/tests/test_train" --gtest_filter='Invariance.EveryMachine*' || failed=1
 exit $failed

@@ -115,6 +115,31 @@ TEST(FieldIssues, FieldIssue17_SitesMatchWholeNames) {
   EXPECT_NE(head.err.find("lm_head"), std::string::npos) << head.err;
 }
 
+TEST(FieldIssues, FieldIssue24_MemoryIsFlatOver200StepsOfVaryingLength) {
+  const Workplace place;
+  std::string lines;
+  for (int i = 0; i < 50; ++i)
+    lines += json{{"text", std::string(static_cast<size_t>(3 + i * 37 % 101), 'a') + std::to_string(i)}}.dump() + "\n";
+  const std::string data = place.write("lengths.jsonl", lines).string();
+  for (const char* recompute : {"off", "layer"}) {
+    const Outcome run = place.run({"train-lm", "--model", place.path("model.gguf"), "--data", data, "--out",
+                                   place.path("out"), "--overwrite", "--steps", "200", "--context", "128",
+                                   "--batch-tokens", "128", "--recompute", recompute, "--jsonl"});
+    ASSERT_EQ(run.status, 0) << run.err;
+    std::vector<int64_t> bytes;
+    std::set<int64_t> lengths;
+    for (const json& event : run.json_lines())
+      if (event.at("event") == "step") {
+        bytes.push_back(event.at("anonymousBytes"));
+        lengths.insert(event.at("tokens").get<int64_t>());
+      }
+    ASSERT_EQ(bytes.size(), 200u);
+    EXPECT_GT(lengths.size(), 5u);
+    // The first steps touch what the allocator has not handed out before.
+    EXPECT_LE(*std::max_element(bytes.begin() + 10, bytes.end()) - bytes[10], 256 << 10) << recompute;
+  }
+}
+
 TEST(FieldIssues, FieldIssue25_TheDefaultIsAllPhysicalCores) {
   const Workplace place;
   const Outcome run = place.train("out", {"--jsonl"});

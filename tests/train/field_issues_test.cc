@@ -170,26 +170,30 @@ TEST(FieldIssues, FieldIssue13_LengthsThatDifferMuchAccumulateToTheOneBatch) {
 TEST(FieldIssues, FieldIssue14_EveryTargetLearnsInTheFirstStep) {
   const TinyLm lm({.dtype = DType::kQ8_0});
   const std::vector<Sequence> sequences = {random_sequence(12, 2, 0), random_sequence(9, 2, 1)};
-  Adapter adapter(layer_sites(lm.model), {.rank = 4, .alpha = 8, .seed = 1});
-  ThreadPool pool(2);
-  Trainer trainer(lm.model, adapter, sequences, plain_options(1, 1e-3), cpu_backend(), pool);
-  Recorder recorder;
-  trainer.run(recorder, [] { return false; });
-  ASSERT_EQ(adapter.sites().size(), 14u);
-  for (const AdaptedSite& pair : adapter.sites()) {
-    int64_t zeros = 0;
-    for (const float b : lora(pair).b) zeros += b == 0.0f;
-    EXPECT_LT(zeros, pair.out * lora(pair).rank / 100) << pair.layer << " " << pair.site;
+  for (const int segments : {1, 2}) {  // without and with recompute
+    Adapter adapter(layer_sites(lm.model), {.rank = 4, .alpha = 8, .seed = 1});
+    ThreadPool pool(2);
+    TrainOptions options = plain_options(1, 1e-3);
+    options.gradients.segments = segments;
+    Trainer trainer(lm.model, adapter, sequences, options, cpu_backend(), pool);
+    Recorder recorder;
+    trainer.run(recorder, [] { return false; });
+    ASSERT_EQ(adapter.sites().size(), 14u);
+    for (const AdaptedSite& pair : adapter.sites()) {
+      int64_t zeros = 0;
+      for (const float b : lora(pair).b) zeros += b == 0.0f;
+      EXPECT_LT(zeros, pair.out * lora(pair).rank / 100) << pair.layer << " " << pair.site;
+    }
+    const std::vector<GradientNorm> norms = trainer.gradient_norms();
+    ASSERT_EQ(norms.size(), 28u);
+    for (const GradientNorm& gradient : norms) {
+      if (gradient.parameter.ends_with("lora_b"))
+        EXPECT_GT(gradient.norm, 0.0) << gradient.parameter;
+      else
+        EXPECT_EQ(gradient.norm, 0.0) << gradient.parameter << ": B was zero";
+    }
+    EXPECT_TRUE(recorder.warnings.empty());
   }
-  const std::vector<GradientNorm> norms = trainer.gradient_norms();
-  ASSERT_EQ(norms.size(), 28u);
-  for (const GradientNorm& gradient : norms) {
-    if (gradient.parameter.ends_with("lora_b"))
-      EXPECT_GT(gradient.norm, 0.0) << gradient.parameter;
-    else
-      EXPECT_EQ(gradient.norm, 0.0) << gradient.parameter << ": B was zero";
-  }
-  EXPECT_TRUE(recorder.warnings.empty());
 }
 
 // In layer 1, down is zero: gate and up have no effect and learn nothing.
@@ -291,6 +295,24 @@ TEST(FieldIssues, FieldIssue18_AllMatricesStartDifferent) {
       for (size_t e = 0; e < common; ++e) same += lora(pairs[i]).a[e] == lora(pairs[j]).a[e];
       EXPECT_LT(same, common / 100) << pairs[i].layer << pairs[i].site << " " << pairs[j].layer << pairs[j].site;
     }
+}
+
+TEST(FieldIssues, FieldIssue20_TheLossInChunksIsTheWholeLoss) {
+  const TinyLm lm({.dtype = DType::kQ8_0});
+  const Sequence whole = random_sequence(90, 0, 5);
+  const auto adapter = half_trained(layer_sites(lm.model));
+  const LossAndGradient expected = in_micro_batches(lm.model, *adapter, {whole}, {{0}});
+  for (const size_t chunk : {size_t{1}, size_t{7}, size_t{256}, whole.ids.size()}) {
+    std::vector<Sequence> parts;  // each with the labels of a chunk
+    for (size_t begin = 0; begin < whole.ids.size(); begin += chunk) {
+      Sequence& part = parts.emplace_back(whole);
+      for (size_t i = 0; i < part.ids.size(); ++i)
+        if (i < begin || i >= begin + chunk) part.supervised[i] = false;
+    }
+    std::vector<std::vector<size_t>> one_by_one;
+    for (size_t i = 0; i < parts.size(); ++i) one_by_one.push_back({i});
+    expect_same(in_micro_batches(lm.model, *adapter, parts, one_by_one), expected);
+  }
 }
 
 TEST(FieldIssues, FieldIssue25_ThreadsChangeNothing) {

@@ -128,7 +128,8 @@ TEST(Trainer, StreamedWeightsGiveTheSameBits) {
     TrainOptions options = plain_options(3, 1e-2);
     options.batch_tokens = 200;  // several micro-batches a step
     options.micro_tokens = 64;
-    LoraAdapter mapped(layer_sites(lm.model), 2, 4, 1), streamed(layer_sites(lm.model), 2, 4, 1);
+    const AdapterOptions lora{.rank = 2, .alpha = 4, .seed = 1};
+    Adapter mapped(layer_sites(lm.model), lora), streamed(layer_sites(lm.model), lora);
     train(lm.model, mapped, sequences, options);
     options.stream_weights = true;
     train(lm.model, streamed, sequences, options);
@@ -139,7 +140,7 @@ TEST(Trainer, StreamedWeightsGiveTheSameBits) {
 TEST(Trainer, StreamedWeightsCountAsWhatIsResident) {
   const TinyLm lm({.layers = 8});
   const std::vector<Sequence> sequences = four_sequences();
-  LoraAdapter adapter(layer_sites(lm.model), 2, 4, 1);
+  Adapter adapter(layer_sites(lm.model), {.rank = 2, .alpha = 4, .seed = 1});
   ThreadPool pool(1);
   TrainOptions options = plain_options(1, 1e-3);
   EXPECT_EQ(Trainer(lm.model, adapter, sequences, options, cpu_backend(), pool).plan().weights_bytes,
