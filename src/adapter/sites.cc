@@ -1,6 +1,10 @@
 #include "adapter/sites.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "formats/names.h"
 
 namespace patina {
 
@@ -28,6 +32,53 @@ std::vector<Site> select_sites(std::span<const Site> all, const std::set<std::st
   for (const Site& site : all)
     if (names.contains(site.name) && (site.layer < 0 || site.layer >= first)) chosen.push_back(site);
   return chosen;
+}
+
+namespace {
+
+bool matches_glob(std::string_view glob, std::string_view text) {
+  if (glob.empty()) return text.empty();
+  if (glob[0] == '*')
+    return matches_glob(glob.substr(1), text) || (!text.empty() && matches_glob(glob, text.substr(1)));
+  return !text.empty() && (glob[0] == '?' || glob[0] == text[0]) && matches_glob(glob.substr(1), text.substr(1));
+}
+
+bool matches(std::string_view glob, const Site& site) {
+  const auto name = site_from_alias(glob);
+  return (name && site_name(*name) == site.name) || matches_glob(glob, site_label(site.layer, site.name));
+}
+
+}  // namespace
+
+SiteNumbers::SiteNumbers(std::string_view flag, std::string_view text) : flag_(flag) {
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view item = text.substr(begin, end - begin);
+    begin = end + 1;
+    const size_t equals = item.find('=');
+    double number = 0.0;
+    if (equals != std::string_view::npos) {
+      const auto [stop, error] = std::from_chars(item.data() + equals + 1, item.data() + item.size(), number);
+      if (error != std::errc() || stop != item.data() + item.size()) number = 0.0;
+    }
+    if (equals == 0 || !(number > 0 && std::isfinite(number)))
+      fail(Error::Kind::kUsage,
+           "{} \"{}\": expected PATTERN=NUMBER with a positive number, such as layers.*.q=32 or down=8", flag, item);
+    patterns_.push_back({std::string(item.substr(0, equals)), number});
+  }
+}
+
+std::optional<double> SiteNumbers::at(const Site& site) const {
+  for (const Pattern& pattern : patterns_)
+    if (matches(pattern.glob, site)) return pattern.number;
+  return std::nullopt;
+}
+
+void SiteNumbers::check_all_match(std::span<const Site> sites) const {
+  for (const Pattern& pattern : patterns_)
+    if (std::ranges::none_of(sites, [&](const Site& site) { return matches(pattern.glob, site); }))
+      fail(Error::Kind::kUsage, "{}: the pattern \"{}\" matches none of the adapted layers; they are named as {}",
+           flag_, pattern.glob, sites.empty() ? "layers.0.q" : site_label(sites.front().layer, sites.front().name));
 }
 
 }  // namespace patina

@@ -37,13 +37,11 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
   line.option("--data", flags.data, "FILE", "Data set: .txt, or .jsonl with messages, prompt and completion, or text.")
       ->required();
   line.option("--out", flags.out, "DIR", "Directory for the adapter; required, except with --show-mask.");
-  line.option("--adapter-type", flags.adapter_type, "KIND", "Kind of adapter: lora.")
-      ->check(quiet(CLI::IsMember({"lora"})));
-  line.option("--rank", flags.rank, "N", "Rank of the adapter.")
-      ->check(quiet(CLI::Range(int64_t{1}, int64_t{1} << 16)));
-  line.option("--alpha", flags.alpha, "NUMBER", "The adapter's part is scaled by alpha / rank.")->check(above_zero());
-  line.option("--sites", flags.sites, "LIST",
-              "Layers to adapt: all, attn (q,k,v,o), mlp (gate,up,down), or a list of these with commas.");
+  add_adapter_options(line, flags.adapter_flags);
+  line.option(
+      "--sites", flags.sites, "LIST",
+      "Layers to adapt: all, attn (q,k,v,o), mlp (gate,up,down), lm_head where the model does not tie it to the "
+      "embedding (not in all), or a list of these with commas.");
   line.option("--layers", flags.layers, "N", "Adapt only the last N layers; 0 adapts all.")
       ->check(quiet(CLI::Range(int64_t{0}, int64_t{1} << 16)));
   given.context = line.option("--context", flags.context, "TOKENS",
@@ -101,25 +99,25 @@ int64_t parse_micro_tokens(const std::string& text) {
 std::vector<Site> choose_sites(const DecoderModel& model, const TrainFlags& flags) {
   std::set<std::string> names;
   for (const SiteName site : parse_sites(flags.sites)) {
-    if (site == SiteName::kLmHead)
-      fail(Error::Kind::kUsage, "--sites {}: lm_head cannot be adapted: {}; leave it out", flags.sites,
-           model.tied_head() ? "in this model it shares its weight with the embedding"
-                             : "only the layers' own products can be");
+    if (site == SiteName::kLmHead && model.tied_head())
+      fail(Error::Kind::kUsage,
+           "--sites {}: lm_head cannot be adapted: in this model it shares its weight with the embedding; leave it out",
+           flags.sites);
     names.insert(std::string(site_name(site)));
   }
   return select_sites(model.sites(), names, static_cast<int>(flags.layers));
 }
 
 // Before they are allocated: a rank that no machine holds would take this one down.
-void check_trainables(const std::vector<Site>& sites, int64_t rank) {
+void check_trainables(const std::vector<Site>& sites, const AdapterOptions& options) {
   constexpr int64_t kBytes = 16;  // value, gradient and two moments, F32
-  int64_t parameters = 0;
-  for (const Site& site : sites) parameters += rank * (site.in + site.out);
+  const int64_t parameters = count_parameters(sites, options);
+  const std::string_view flag = options.kind == AdapterKind::kLokr ? "--lokr-dim" : "--rank";
   if (parameters > machine_bytes() / kBytes)
     fail(Error::Kind::kMemory,
-         "--rank {}: the {} trainable parameters take {} ({} bytes each), this machine has {}; lower --rank or adapt "
-         "fewer layers",
-         rank, grouped(parameters), bytes_text(parameters * kBytes), kBytes, bytes_text(machine_bytes()));
+         "{} {}: the {} trainable parameters take {} ({} bytes each), this machine has {}; lower it or adapt fewer "
+         "layers",
+         flag, options.rank, grouped(parameters), bytes_text(parameters * kBytes), kBytes, bytes_text(machine_bytes()));
 }
 
 // Chooses how the run fits into its memory beside `fixed_bytes`; says what was chosen.
@@ -245,6 +243,7 @@ void show_plan(const TrainRun& run, const TimeEstimate& time, EventWriter& event
 int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   TrainOptions& options = flags.options;
   options.micro_tokens = parse_micro_tokens(flags.micro_tokens);
+  flags.adapter = adapter_options(flags.adapter_flags, options.seed);
   options.schedule = kSchedules.at(flags.schedule);
   parse_recompute(flags.memory.recompute, 1);  // before anything slow
   memory_budget(flags.memory.memory);
@@ -279,11 +278,12 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   }
 
   const int64_t process_bytes = anonymous_bytes();
-  check_trainables(sites, flags.rank);
-  Adapter adapter(sites, {.rank = flags.rank, .alpha = flags.alpha, .seed = options.seed});
+  check_trainables(sites, flags.adapter);
+  Adapter adapter(sites, flags.adapter);
   const int64_t budget_bytes = memory_budget(flags.memory.memory);
   const int64_t fixed_bytes = process_bytes + model.weights.file().file_bytes() +
-                              4 * static_cast<int64_t>(adapter.parameters().values().size_bytes());
+                              4 * static_cast<int64_t>(adapter.parameters().values().size_bytes()) +
+                              adapter.constant_bytes();
   fit(model, adapter, data, flags, budget_bytes, fixed_bytes, flags.threads);
   ThreadPool pool(flags.threads);
   auto trainer = std::make_unique<Trainer>(model.weights, adapter, data.sequences, options, cpu_backend(), pool);
@@ -348,13 +348,17 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   file.metadata = {{"patina.version", PATINA_VERSION},
                    {kBaseFingerprint, run.model_fingerprint},
                    {"patina.data_fingerprint", data.fingerprint}};
-  for (const OutputDirectory::File& written : out->write(file, adapter_base(model.weights), log))
+  const std::vector<OutputDirectory::File> files = out->write(file, adapter_base(model.weights), log);
+  for (const OutputDirectory::File& written : files)
     events.write("export", {{"path", written.path.string()},
                             {"format", written.format},
                             {"tensors", written.tensors},
                             {"bytes", written.bytes}});
   events.write("done", done);
-  print_summary(flags, data.chat, result);
+  if (files.empty())
+    say("\nNo file format holds a {} adapter yet: {} has train_log.json alone.\n", flags.adapter_flags.type, flags.out);
+  else
+    print_summary(flags, data.chat, result);
   return result.reason == TrainResult::Reason::kInterrupted ? kSignalled + interrupt_signal() : 0;
 }
 

@@ -44,6 +44,12 @@ bool holds_files(const fs::path& path, std::error_code& error) {
   });
 }
 
+// What both formats can hold.
+bool is_plain_lora(const AdaptedSite& site) {
+  const auto* const lora = std::get_if<LoraFactors>(&site.factors);
+  return lora != nullptr && lora->magnitude.empty();
+}
+
 [[noreturn]] void fail_io(const fs::path& path, const std::error_code& error) {
   fail(Error::Kind::kIo, "--out {}: cannot be written: {}; choose another directory", path.string(), error.message());
 }
@@ -84,10 +90,17 @@ std::vector<OutputDirectory::File> OutputDirectory::write(const AdapterFile& ada
   fs::create_directory(staging, error);
   if (error) fail_io(staging, error);
   try {
-    write_peft(staging, adapter, base);
-    write_gguf_lora(staging / kGgufFile, adapter, base);
+    if (std::ranges::all_of(adapter.sites, is_plain_lora)) {
+      write_peft(staging, adapter, base);
+      write_gguf_lora(staging / kGgufFile, adapter, base);
+    }
     write_file(staging / kLogFile, log.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-    for (const char* file : kFiles) fs::rename(staging / file, path_ / file);
+    for (const char* file : kFiles) {
+      if (fs::exists(staging / file))
+        fs::rename(staging / file, path_ / file);
+      else
+        fs::remove(path_ / file);  // an earlier run's
+    }
   } catch (const fs::filesystem_error& failure) {
     fs::remove_all(staging, error);
     fail_io(path_, failure.code());
@@ -96,9 +109,12 @@ std::vector<OutputDirectory::File> OutputDirectory::write(const AdapterFile& ada
     throw;
   }
   fs::remove(staging, error);
-  const int64_t tensors = 2 * static_cast<int64_t>(adapter.sites.size());
-  const auto size = [&](const char* file) { return static_cast<int64_t>(fs::file_size(path_ / file)); };
-  return {{path_ / kPeftFile, "peft", tensors, size(kPeftFile)}, {path_ / kGgufFile, "gguf", tensors, size(kGgufFile)}};
+  std::vector<File> written;
+  for (const auto& [file, format] : {std::pair(kPeftFile, "peft"), std::pair(kGgufFile, "gguf")})
+    if (fs::exists(path_ / file))
+      written.push_back({path_ / file, format, 2 * static_cast<int64_t>(adapter.sites.size()),
+                         static_cast<int64_t>(fs::file_size(path_ / file))});
+  return written;
 }
 
 }  // namespace patina

@@ -27,7 +27,8 @@ class OutputDirectory {
     int64_t tensors, bytes;
   };
   // Writes adapter_config.json, adapter_model.safetensors, adapter.gguf and train_log.json; files of these names are
-  // replaced, others in the directory stay. Returns what adapters lie in.
+  // replaced, others in the directory stay; of an adapter that these formats cannot hold, the log alone. Returns what
+  // adapters lie in.
   std::vector<File> write(const AdapterFile& adapter, const AdapterBase& base, const Json& log);
 
   const std::filesystem::path& path() const { return path_; }

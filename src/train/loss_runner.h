@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "adapter/prelude.h"
 #include "backend/backend.h"
 #include "data/sampler.h"
 #include "graph/executor.h"
@@ -19,6 +20,9 @@ class LossRunner {
   LossRunner(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
              const std::optional<GradientOptions>& gradients, const Backend& backend, ThreadPool& pool);
 
+  // Before the first run, and whenever the adapter's parameters have changed. `step` says which numbers dropout draws.
+  void begin_step(int64_t step);
+
   // Sum of cross-entropy over the supervised tokens of a micro-batch, in nats. With gradient, adds gradient_scale * d
   // loss to the adapter's gradients. A micro-batch without supervised tokens costs nothing and gives 0.
   // `profile`, where given, gets a lap for each node.
@@ -31,6 +35,11 @@ class LossRunner {
   void prefault() { executor_->prefault(); }
   const Graph& graph() const { return graph_->graph; }
   const Plan& plan() const { return executor_->plan(); }
+  int64_t arena_bytes() const { return plan().arena_bytes + prelude_.arena_bytes(); }
+  // The symbols of a run over so many tokens, sequences and supervised rows.
+  std::vector<int64_t> sizes(int64_t tokens, int64_t sequences, int64_t rows) const {
+    return graph_->sizes(tokens, sequences, rows);
+  }
   const FormulationCounts& formulations() const { return graph_->gradients.formulations; }
 
  private:
@@ -38,7 +47,9 @@ class LossRunner {
 
   std::unique_ptr<LossGraph> graph_;
   std::unique_ptr<Executor> executor_;
+  Prelude prelude_;
   float seed_ = 0.0f;
+  int32_t step_ = 0;
 };
 
 // Largest micro-batch, and longest sequence, that `steps` need: the limits of the graph.

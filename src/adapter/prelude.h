@@ -1,0 +1,28 @@
+// Runs what an adapter computes from its parameters ahead of the graphs that use them.
+#pragma once
+
+#include <optional>
+
+#include "adapter/adapter.h"
+#include "graph/executor.h"
+
+namespace patina {
+
+class Prelude {
+ public:
+  // `adapter` may be null, and must outlive this.
+  Prelude(const Adapter* adapter, const Backend& backend, ThreadPool& pool) {
+    if (adapter != nullptr && !adapter->prelude().nodes().empty()) executor_.emplace(adapter->prelude(), backend, pool);
+  }
+
+  // After every change of the parameters.
+  void run() {
+    if (executor_) executor_->run({});
+  }
+  int64_t arena_bytes() const { return executor_ ? executor_->plan().arena_bytes : 0; }
+
+ private:
+  std::optional<Executor> executor_;
+};
+
+}  // namespace patina
