@@ -21,6 +21,7 @@ int run_eval(const Command& command, int argc, char** argv);
 int run_generate(const Command& command, int argc, char** argv);
 int run_train_lm(const Command& command, int argc, char** argv);
 int run_plan(const Command& command, int argc, char** argv);
+int run_convert(const Command& command, int argc, char** argv);
 int run_gemmbench(const Command& command, int argc, char** argv);
 
 // The parser of a command: --help and --config are there already; unknown flags and unknown keys of a file are refused.

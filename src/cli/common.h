@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "adapter/adapter.h"
 #include "adapter/files.h"
@@ -38,6 +39,12 @@ int64_t resolve_context(const DecoderModel& model, int64_t context_tokens, bool 
 // --threads; the default, all physical cores, is what `threads` holds.
 void add_threads_option(CommandLine& line, int& threads);
 void add_chat_template_option(CommandLine& line, std::string& name);
+// A check of an option: a type that tensors can be stored in, of `names`, in lower case; and what it stands for.
+CLI::Validator stored_type(std::vector<std::string> names = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1"});
+DType parse_stored_type(const std::string& name);
+void add_overwrite_option(CommandLine& line, bool& overwrite);
+// Error(kUsage) where the file to be written is the model itself, or is there and not to be overwritten.
+void check_output_file(const std::filesystem::path& out, const std::filesystem::path& model, bool overwrite);
 inline constexpr int64_t kDefaultContextTokens = 512;
 inline constexpr const char* kLossOnHelp =
     "What the loss is taken on: assistant (answers and completions with their end markers; text files whole), all, or "

@@ -19,6 +19,7 @@ constexpr std::array kCommands = {
     Command{"generate", "Answer a prompt.", run_generate},
     Command{"train-lm", "Train a LoRA adapter of a language model.", run_train_lm},
     Command{"plan", "Tell what a run of train-lm would take: memory, steps, time.", run_plan},
+    Command{"convert", "Write a model file in another type.", run_convert},
     Command{"gemmbench", "Measure the frozen products on this machine, beside OpenBLAS.", run_gemmbench},
 };
 
