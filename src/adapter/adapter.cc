@@ -9,17 +9,6 @@
 namespace patina {
 namespace {
 
-bool is_at(const Site& site, int layer, std::string_view name) { return site.layer == layer && site.name == name; }
-
-// The first of what may be hundreds of complaints.
-std::string listed(std::span<const std::string> items) {
-  constexpr size_t kShown = 4;
-  std::string text;
-  for (const std::string& item : items.first(std::min(items.size(), kShown))) text += (text.empty() ? "" : "; ") + item;
-  if (items.size() > kShown) text += fmt::format("; and {} more", items.size() - kShown);
-  return text;
-}
-
 // Rank and alpha of one site of a fresh adapter.
 struct SiteOptions {
   int64_t rank;
@@ -90,31 +79,9 @@ Adapter::Adapter(std::span<const Site> sites, const AdapterOptions& options) {
 }
 
 Adapter::Adapter(std::span<const Site> sites, std::span<const AdaptedSite> adapted, const std::string& source) {
-  std::vector<std::string> complaints;
-  std::vector<const AdaptedSite*> in_order;
-  for (const AdaptedSite& one : adapted) {
-    const std::string label = site_label(one.layer, one.site);
-    const auto site =
-        std::find_if(sites.begin(), sites.end(), [&](const Site& s) { return is_at(s, one.layer, one.site); });
-    if (site == sites.end())
-      complaints.push_back(fmt::format("{} is not in the model", label));
-    else if (site->in != one.in || site->out != one.out)
-      complaints.push_back(fmt::format("{} adapts a weight [{}, {}] where the model has [{}, {}]", label, one.out,
-                                       one.in, site->out, site->in));
-  }
-  for (const Site& site : sites) {
-    const auto matches = [&](const AdaptedSite& one) { return is_at(site, one.layer, one.site); };
-    const auto found = std::find_if(adapted.begin(), adapted.end(), matches);
-    if (found == adapted.end()) continue;
-    if (std::find_if(found + 1, adapted.end(), matches) != adapted.end())
-      complaints.push_back(fmt::format("{} is there more than once", site_label(site.layer, site.name)));
-    in_order.push_back(&*found);
-    branches_.push_back(make_branch(site, store_, found->factors));
-  }
-  if (!complaints.empty())
-    fail(Error::Kind::kModel, "{}: does not fit this model: {}; use the base model it was trained on", source,
-         listed(complaints));
-  if (branches_.empty()) fail(Error::Kind::kModel, "{}: holds no adapted layer", source);
+  const std::vector<const AdaptedSite*> in_order = in_model_order(sites, adapted, source);
+  for (const AdaptedSite* one : in_order)
+    branches_.push_back(make_branch({one->layer, one->site, one->in, one->out}, store_, one->factors));
   allocate();
   for (size_t i = 0; i < branches_.size(); ++i) branches_[i]->load(in_order[i]->factors);
 }
@@ -134,7 +101,7 @@ int64_t Adapter::constant_bytes() const {
 
 Branch* Adapter::find(int layer, std::string_view site) const {
   for (const auto& branch : branches_)
-    if (is_at(branch->site(), layer, site)) return branch.get();
+    if (branch->site().layer == layer && branch->site().name == site) return branch.get();
   return nullptr;
 }
 

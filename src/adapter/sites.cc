@@ -81,4 +81,42 @@ void SiteNumbers::check_all_match(std::span<const Site> sites) const {
            flag_, pattern.glob, sites.empty() ? "layers.0.q" : site_label(sites.front().layer, sites.front().name));
 }
 
+std::vector<const AdaptedSite*> in_model_order(std::span<const Site> sites, std::span<const AdaptedSite> adapted,
+                                               const std::string& source) {
+  const auto is_at = [](const Site& site, const AdaptedSite& one) {
+    return site.layer == one.layer && site.name == one.site;
+  };
+  std::vector<std::string> complaints;
+  for (const AdaptedSite& one : adapted) {
+    const std::string label = site_label(one.layer, one.site);
+    const auto site = std::ranges::find_if(sites, [&](const Site& s) { return is_at(s, one); });
+    if (site == sites.end())
+      complaints.push_back(fmt::format("{} is not in the model", label));
+    else if (site->in != one.in || site->out != one.out)
+      complaints.push_back(fmt::format("{} adapts a weight [{}, {}] where the model has [{}, {}]", label, one.out,
+                                       one.in, site->out, site->in));
+  }
+  std::vector<const AdaptedSite*> in_order;
+  for (const Site& site : sites) {
+    const size_t before = in_order.size();
+    for (const AdaptedSite& one : adapted)
+      if (is_at(site, one)) in_order.push_back(&one);
+    if (in_order.size() > before + 1)
+      complaints.push_back(fmt::format("{} is there more than once", site_label(site.layer, site.name)));
+  }
+  if (!complaints.empty())
+    fail(Error::Kind::kModel, "{}: does not fit this model: {}; use the base model it was trained on", source,
+         listed(complaints));
+  if (in_order.empty()) fail(Error::Kind::kModel, "{}: holds no adapted layer", source);
+  return in_order;
+}
+
+std::string listed(std::span<const std::string> items) {
+  constexpr size_t kShown = 4;
+  std::string text;
+  for (const std::string& item : items.first(std::min(items.size(), kShown))) text += (text.empty() ? "" : "; ") + item;
+  if (items.size() > kShown) text += fmt::format("; and {} more", items.size() - kShown);
+  return text;
+}
+
 }  // namespace patina

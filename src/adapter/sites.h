@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "adapter/adapted_site.h"
 #include "tensor/tensor.h"
 
 namespace patina {
@@ -50,5 +51,13 @@ class SiteNumbers {
   std::string flag_;
   std::vector<Pattern> patterns_;
 };
+
+// What a file adapts, in the model's order. Error(kModel) naming `source` and listing what does not fit these sites,
+// the model's: unknown, duplicate, of other widths.
+std::vector<const AdaptedSite*> in_model_order(std::span<const Site> sites, std::span<const AdaptedSite> adapted,
+                                               const std::string& source);
+
+// "a; b; c; d; and 3 more": the first of what may be hundreds of complaints.
+std::string listed(std::span<const std::string> items);
 
 }  // namespace patina

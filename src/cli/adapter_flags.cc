@@ -13,23 +13,27 @@ const std::map<std::string, AdapterKind> kKinds = {
 
 void add_adapter_options(CommandLine& line, AdapterFlags& flags) {
   const auto whole = [](int64_t least) { return quiet(CLI::Range(least, int64_t{1} << 16)); };
-  line.option("--adapter-type", flags.type, "KIND",
-              "Kind of adapter: lora; dora, which also trains the norms of the rows; or lokr, a Kronecker product.")
-      ->check(quiet(CLI::IsMember(kKinds)));
+  flags.type_option =
+      line.option("--adapter-type", flags.type, "KIND",
+                  "Kind of adapter: lora; dora, which also trains the norms of the rows; or lokr, a Kronecker product.")
+          ->check(quiet(CLI::IsMember(kKinds)));
   CLI::Option* const rank = line.option("--rank", flags.rank, "N", "Rank of the adapter.")->check(whole(1));
   CLI::Option* const alpha =
       line.option("--alpha", flags.alpha, "NUMBER", "The adapter's part is scaled by alpha / rank.")
           ->check(above_zero());
   CLI::Option* const rslora =
       line.add_flag("--rslora", flags.rslora, "Scale by alpha / sqrt(rank): for ranks of 64 and more.");
-  line.add_option("--rank-pattern", flags.rank_pattern,
-                  "Other ranks for some layers: 'layers.*.q=32,down=8'. The first pattern that matches counts.")
-      ->type_name("LIST");
-  line.add_option("--alpha-pattern", flags.alpha_pattern, "Other alphas for some layers, in the same form.")
-      ->type_name("LIST");
-  line.option("--dropout", flags.dropout, "P",
-              "In training, leave out each number of the adapter's input with this probability.")
-      ->check(quiet(CLI::Range(0.0, 0.99)));
+  CLI::Option* const rank_pattern =
+      line.add_option("--rank-pattern", flags.rank_pattern,
+                      "Other ranks for some layers: 'layers.*.q=32,down=8'. The first pattern that matches counts.")
+          ->type_name("LIST");
+  CLI::Option* const alpha_pattern =
+      line.add_option("--alpha-pattern", flags.alpha_pattern, "Other alphas for some layers, in the same form.")
+          ->type_name("LIST");
+  CLI::Option* const dropout =
+      line.option("--dropout", flags.dropout, "P",
+                  "In training, leave out each number of the adapter's input with this probability.")
+          ->check(quiet(CLI::Range(0.0, 0.99)));
   CLI::Option* const dim =
       line.option("--lokr-dim", flags.lokr_dim, "N",
                   "lokr: rank of the second factor, which stays whole where it has no more than twice as many columns.")
@@ -46,6 +50,8 @@ void add_adapter_options(CommandLine& line, AdapterFlags& flags) {
                                           "lokr: the first factor is of rank dim as well, where it is large enough.");
   flags.of_lora = {rank, alpha, rslora};
   flags.of_lokr = {dim, lokr_alpha, factor, both};
+  flags.of_fresh = {rslora, rank_pattern, alpha_pattern, dropout, factor, both};
+  flags.rank_option = rank, flags.alpha_option = alpha, flags.dim_option = dim, flags.lokr_alpha_option = lokr_alpha;
 }
 
 AdapterOptions adapter_options(const AdapterFlags& flags, uint64_t seed) {

@@ -16,6 +16,9 @@ struct AdapterFlags {
   bool rslora = false, lokr_decompose_both = false;
   double dropout = 0.0;
   std::vector<const CLI::Option*> of_lora = {}, of_lokr = {};  // which not every type has
+  std::vector<const CLI::Option*> of_fresh = {};               // which no adapter that is there already can have
+  const CLI::Option *type_option = nullptr, *rank_option = nullptr, *alpha_option = nullptr, *dim_option = nullptr,
+                    *lokr_alpha_option = nullptr;
 };
 
 void add_adapter_options(CommandLine& line, AdapterFlags& flags);

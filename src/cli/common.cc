@@ -33,15 +33,19 @@ AdapterBase adapter_base(const DecoderModel& model) {
   return base;
 }
 
-std::unique_ptr<Adapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path) {
-  if (path.empty()) return nullptr;
-  const AdapterFile file = read_adapter(path, adapter_base(model));
-  auto adapter = std::make_unique<Adapter>(model.sites(), file.sites, path.string());
+AdapterFile read_fitting_adapter(const DecoderModel& model, const std::filesystem::path& path) {
+  AdapterFile file = read_adapter(path, adapter_base(model));
+  in_model_order(model.sites(), file.sites, path.string());
   const auto trained_on = file.metadata.find(kBaseFingerprint);
   if (trained_on != file.metadata.end() && trained_on->second != model.fingerprint())
     say("patina: warning: {}: this adapter was trained on another model file than {}\n", path.string(),
         model.file().path().string());
-  return adapter;
+  return file;
+}
+
+std::unique_ptr<Adapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path) {
+  if (path.empty()) return nullptr;
+  return std::make_unique<Adapter>(model.sites(), read_fitting_adapter(model, path).sites, path.string());
 }
 
 int64_t resolve_context(const DecoderModel& model, int64_t context_tokens, bool given) {

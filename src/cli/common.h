@@ -25,12 +25,18 @@ struct LanguageModel {
 LanguageModel load_language_model(const std::filesystem::path& path);
 
 AdapterBase adapter_base(const DecoderModel& model);
-// The adapter in a PEFT directory or GGUF file; null for an empty path. Warns on stderr where it tells that it was
-// trained on another model.
+// An adapter file whose sites all fit the model. Warns on stderr where it tells that it was trained on another model.
+AdapterFile read_fitting_adapter(const DecoderModel& model, const std::filesystem::path& path);
+// The same, ready to run; null for an empty path.
 std::unique_ptr<Adapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path);
 
-// Key of an adapter's metadata: the fingerprint of the model that it was trained on.
+// Keys of an adapter's metadata: the fingerprint of the model that it was trained on, and the word that calls it up.
 inline constexpr const char* kBaseFingerprint = "patina.base_fingerprint";
+inline constexpr const char* kTrigger = "patina.trigger";
+inline constexpr const char* kTriggerPosition = "patina.trigger_position";
+
+inline constexpr const char* kAdapterHelp =
+    "Adapter: a PEFT or MLX directory, a GGUF LoRA, or a LyCORIS or kohya .safetensors file.";
 
 // --context as given, or its default as far as the model goes. Error(kUsage) where a given one is more than the model
 // was made for.

@@ -15,7 +15,8 @@ namespace patina {
 // The command line of train-lm.
 struct TrainFlags {
   std::string model, data, out, sites = "all", micro_tokens = "auto", schedule = "cosine", loss_on = "assistant",
-                                chat_template, bwd{name(Formulation::kFused)};
+                                chat_template, bwd{name(Formulation::kFused)}, init_adapter, trigger,
+                                trigger_position = "prepend";
   int64_t layers = 0, context = kDefaultContextTokens, show_mask = 0;
   AdapterFlags adapter_flags;
   AdapterOptions adapter;  // what they come to
