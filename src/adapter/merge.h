@@ -15,8 +15,8 @@
 namespace patina {
 
 struct MergeOptions {
-  double weight = 1.0;         // the change of every weight is multiplied by it
-  std::optional<DType> dtype;  // of adapted tensors; none: merged_type()
+  double weight = 1.0;              // the change of every weight is multiplied by it
+  std::optional<DType> dtype = {};  // of adapted tensors; none: merged_type()
 };
 
 // How much of a wanted change the stored numbers hold. Squared norms and product of the two changes.

@@ -233,8 +233,8 @@ TEST(FieldIssues, FieldIssue15_AStepOfNothingChangesNothing) {
 TEST(FieldIssues, FieldIssue16_AnAdapterOfAnotherModelIsRefused) {
   const TinyLm lm;
   Adapter adapter(layer_sites(lm.model), {.rank = 4, .alpha = 8, .seed = 1});
-  write_peft(lm.directory(), {adapter.sites(), "", {}}, base_of(lm.model));
-  write_gguf_lora(lm.directory() / "adapter.gguf", {adapter.sites(), "", {}}, base_of(lm.model));
+  write_adapter(AdapterFormat::kPeft, lm.directory(), {adapter.sites(), "", {}}, base_of(lm.model));
+  write_adapter(AdapterFormat::kGguf, lm.directory() / "adapter.gguf", {adapter.sites(), "", {}}, base_of(lm.model));
   const auto on = [&](const TinyModel& options) {
     std::string texts;
     const TinyLm other(options);
