@@ -9,82 +9,108 @@
 namespace patina {
 namespace {
 
-bool is_at(const Site& site, int layer, std::string_view name) { return site.layer == layer && site.name == name; }
+// Rank and alpha of one site of a fresh adapter.
+struct SiteOptions {
+  int64_t rank;
+  float alpha;
+};
 
-// The first of what may be hundreds of complaints.
-std::string listed(std::span<const std::string> items) {
-  constexpr size_t kShown = 4;
-  std::string text;
-  for (const std::string& item : items.first(std::min(items.size(), kShown))) text += (text.empty() ? "" : "; ") + item;
-  if (items.size() > kShown) text += fmt::format("; and {} more", items.size() - kShown);
-  return text;
+std::vector<SiteOptions> options_of(std::span<const Site> sites, const AdapterOptions& options) {
+  constexpr double kLargestRank = 1 << 16;
+  if (sites.empty()) fail(Error::Kind::kUsage, "no layer is chosen to adapt");
+  if (!(options.dropout >= 0 && options.dropout < 0.999))
+    fail(Error::Kind::kUsage, "dropout {}: expected 0 to less than 0.999, usually 0.05", options.dropout);
+  if (options.factor != -1 && options.factor < 1)
+    fail(Error::Kind::kUsage, "LoKr factor {}: expected -1 or at least 1, usually 4 to 16", options.factor);
+  options.ranks.check_all_match(sites);
+  options.alphas.check_all_match(sites);
+  std::vector<SiteOptions> chosen;
+  for (const Site& site : sites) {
+    const double rank = options.ranks.at(site).value_or(static_cast<double>(options.rank));
+    if (!(rank >= 1 && rank <= kLargestRank && rank == std::floor(rank)))
+      fail(Error::Kind::kUsage, "rank {} of {}: expected a whole number from 1 to {}, usually 4 to 64", rank,
+           site_label(site.layer, site.name), kLargestRank);
+    double alpha = options.alphas.at(site).value_or(static_cast<double>(options.alpha));
+    if (options.rslora) alpha *= std::sqrt(rank);
+    if (!(alpha > 0 && std::isfinite(alpha)))
+      fail(Error::Kind::kUsage, "alpha {} of {}: expected a positive number, usually the rank or twice the rank", alpha,
+           site_label(site.layer, site.name));
+    chosen.push_back({static_cast<int64_t>(rank), static_cast<float>(alpha)});
+  }
+  return chosen;
+}
+
+LokrShape lokr_shape(const Site& site, const AdapterOptions& options, const SiteOptions& chosen) {
+  return patina::lokr_shape(site.out, site.in, chosen.rank, chosen.alpha, options.factor, options.decompose_both);
+}
+
+std::unique_ptr<Branch> make_branch(const Site& site, ParameterStore& store, const AdapterOptions& options,
+                                    const SiteOptions& chosen) {
+  switch (options.kind) {
+    case AdapterKind::kLora:
+      return make_lora(site, store, chosen.rank, chosen.alpha);
+    case AdapterKind::kDora:
+      return make_dora(site, store, chosen.rank, chosen.alpha);
+    case AdapterKind::kLokr:
+      return make_lokr(site, store, lokr_shape(site, options, chosen));
+  }
+  PATINA_CHECK(false, "kind {}", static_cast<int>(options.kind));
 }
 
 std::unique_ptr<Branch> make_branch(const Site& site, ParameterStore& store, const Factors& factors) {
-  const auto* const lora = std::get_if<LoraFactors>(&factors);
-  PATINA_CHECK(lora != nullptr, "{}: no LoRA", site_label(site.layer, site.name));
-  return make_lora(site, store, lora->rank, lora->alpha);
+  if (const auto* const lokr = std::get_if<LokrFactors>(&factors))
+    return make_lokr(site, store, patina::lokr_shape(*lokr));
+  const auto& lora = std::get<LoraFactors>(factors);
+  return lora.magnitude.empty() ? make_lora(site, store, lora.rank, lora.alpha)
+                                : make_dora(site, store, lora.rank, lora.alpha);
 }
 
 }  // namespace
 
 Adapter::Adapter(std::span<const Site> sites, const AdapterOptions& options) {
-  constexpr int64_t kLargestRank = 1 << 16;
-  if (sites.empty()) fail(Error::Kind::kUsage, "no layer is chosen to adapt");
-  if (options.rank < 1 || options.rank > kLargestRank)
-    fail(Error::Kind::kUsage, "LoRA rank {}: expected 1 to {}, usually 4 to 64", options.rank, kLargestRank);
-  if (!(options.alpha > 0 && std::isfinite(options.alpha)))
-    fail(Error::Kind::kUsage, "LoRA alpha {}: expected a positive number, usually the rank or twice the rank",
-         options.alpha);
-  for (const Site& site : sites) branches_.push_back(make_lora(site, store_, options.rank, options.alpha));
-  store_.allocate();
-  for (const auto& branch : branches_) branch->initialise(options.seed);
+  const std::vector<SiteOptions> chosen = options_of(sites, options);
+  for (size_t i = 0; i < sites.size(); ++i) branches_.push_back(make_branch(sites[i], store_, options, chosen[i]));
+  allocate();
+  has_dropout_ = options.dropout > 0;
+  for (const auto& branch : branches_) {
+    branch->initialise(options.seed);
+    branch->set_dropout(options.dropout, options.seed);
+  }
 }
 
 Adapter::Adapter(std::span<const Site> sites, std::span<const AdaptedSite> adapted, const std::string& source) {
-  std::vector<std::string> complaints;
-  std::vector<const AdaptedSite*> in_order;
-  for (const AdaptedSite& one : adapted) {
-    const std::string label = site_label(one.layer, one.site);
-    const auto site =
-        std::find_if(sites.begin(), sites.end(), [&](const Site& s) { return is_at(s, one.layer, one.site); });
-    if (site == sites.end())
-      complaints.push_back(fmt::format("{} is not in the model", label));
-    else if (site->in != one.in || site->out != one.out)
-      complaints.push_back(fmt::format("{} adapts a weight [{}, {}] where the model has [{}, {}]", label, one.out,
-                                       one.in, site->out, site->in));
-  }
-  for (const Site& site : sites) {
-    const auto matches = [&](const AdaptedSite& one) { return is_at(site, one.layer, one.site); };
-    const auto found = std::find_if(adapted.begin(), adapted.end(), matches);
-    if (found == adapted.end()) continue;
-    if (std::find_if(found + 1, adapted.end(), matches) != adapted.end())
-      complaints.push_back(fmt::format("{} is there more than once", site_label(site.layer, site.name)));
-    in_order.push_back(&*found);
-    branches_.push_back(make_branch(site, store_, found->factors));
-  }
-  if (!complaints.empty())
-    fail(Error::Kind::kModel, "{}: does not fit this model: {}; use the base model it was trained on", source,
-         listed(complaints));
-  if (branches_.empty()) fail(Error::Kind::kModel, "{}: holds no adapted layer", source);
-  store_.allocate();
+  const std::vector<const AdaptedSite*> in_order = in_model_order(sites, adapted, source);
+  for (const AdaptedSite* one : in_order)
+    branches_.push_back(make_branch({one->layer, one->site, one->in, one->out}, store_, one->factors));
+  allocate();
   for (size_t i = 0; i < branches_.size(); ++i) branches_[i]->load(in_order[i]->factors);
 }
 
 Adapter::~Adapter() = default;
 
+void Adapter::allocate() {
+  store_.allocate();
+  for (const auto& branch : branches_) branch->add_prelude(prelude_);
+}
+
+int64_t Adapter::constant_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& branch : branches_) bytes += branch->constant_bytes();
+  return bytes;
+}
+
 Branch* Adapter::find(int layer, std::string_view site) const {
   for (const auto& branch : branches_)
-    if (is_at(branch->site(), layer, site)) return branch.get();
+    if (branch->site().layer == layer && branch->site().name == site) return branch.get();
   return nullptr;
 }
 
 ValueId Adapter::linear(Graph& graph, ValueId x, ValueId weight, ValueId acc, int layer, std::string_view site,
-                        bool few_rows) {
+                        const LinearUse& use) {
   const std::string label = site_label(layer, site);
   Branch* const branch = find(layer, site);
-  if (branch == nullptr) return frozen_linear(graph, x, weight, acc, label, few_rows);
-  return branch->linear(graph, {x, weight, acc, label, few_rows});
+  if (branch == nullptr) return frozen_linear(graph, x, weight, acc, label, use.few_rows);
+  return branch->linear(graph, {x, weight, acc, label, use.few_rows, use.places});
 }
 
 std::map<ValueId, ValueId> Adapter::gradients(Graph& graph) {
@@ -112,9 +138,22 @@ std::vector<AdaptedSite> Adapter::sites() const {
 }
 
 ValueId linear(Graph& graph, Adapter* adapter, ValueId x, ValueId weight, ValueId acc, int layer, std::string_view site,
-               bool few_rows) {
-  if (adapter != nullptr) return adapter->linear(graph, x, weight, acc, layer, site, few_rows);
-  return frozen_linear(graph, x, weight, acc, site_label(layer, site), few_rows);
+               const LinearUse& use) {
+  if (adapter != nullptr) return adapter->linear(graph, x, weight, acc, layer, site, use);
+  return frozen_linear(graph, x, weight, acc, site_label(layer, site), use.few_rows);
+}
+
+int64_t count_parameters(std::span<const Site> sites, const AdapterOptions& options) {
+  const std::vector<SiteOptions> chosen = options_of(sites, options);
+  int64_t count = 0;
+  for (size_t i = 0; i < sites.size(); ++i) {
+    const Site& site = sites[i];
+    if (options.kind == AdapterKind::kLokr)
+      count += lokr_shape(site, options, chosen[i]).parameters();
+    else
+      count += chosen[i].rank * (site.in + site.out) + (options.kind == AdapterKind::kDora ? site.out : 0);
+  }
+  return count;
 }
 
 }  // namespace patina

@@ -14,6 +14,16 @@ size_t Branch::add_slice(std::string_view name, const Shape& shape) {
   return store_.add(fmt::format("{}.{}", label(), name), shape);
 }
 
+void Branch::set_dropout(double probability, uint64_t seed) {
+  dropout_ = probability;
+  dropout_seed_ = seed;
+}
+
+ValueId Branch::input(Graph& graph, const FrozenProduct& product) const {
+  if (dropout_ == 0.0 || !product.places) return product.x;
+  return dropout(graph, product.x, *product.places, dropout_, dropout_seed_, stream_of(label()), product.label);
+}
+
 // A graph knows its trainables by where they lie, so nothing about graphs is remembered here.
 ValueId Branch::trainable(Graph& graph, size_t slice) {
   float* const data = store_.value(slice);

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "adapter/adapted_site.h"
+#include "adapter/lokr.h"
 #include "adapter/parameters.h"
 #include "adapter/sites.h"
 #include "ir/graph.h"
+#include "ops/dropout.h"
 
 namespace patina {
 
@@ -16,6 +19,7 @@ struct FrozenProduct {
   ValueId x, weight, acc;
   std::string label;
   bool few_rows;
+  std::optional<RowPlaces> places;  // where training draws dropout; absent: none
 };
 
 class Branch {
@@ -25,11 +29,18 @@ class Branch {
 
   const Site& site() const { return site_; }
   std::string label() const { return site_label(site_.layer, site_.name); }
+  // Numbers of the input that training leaves out of the branch, and the seed of their choice.
+  void set_dropout(double probability, uint64_t seed);
+
   // The parameters' first values, in a store of zeros: of a fresh adapter, or of another of the same kind and shapes.
   virtual void initialise(uint64_t seed) = 0;
   virtual void load(const Factors& factors) = 0;
   // Appends the adapted product.
   virtual ValueId linear(Graph& graph, const FrozenProduct& product) = 0;
+  // Appends what is computed from the parameters once, before graphs that use them run.
+  virtual void add_prelude(Graph&) {}
+  // Bytes held beside the parameters.
+  virtual int64_t constant_bytes() const { return 0; }
   // Copies for export.
   virtual Factors factors() const = 0;
 
@@ -39,12 +50,21 @@ class Branch {
   ValueId trainable(Graph& graph, size_t slice);
   std::vector<float> copy(size_t slice) const;
   void load_slice(size_t slice, std::span<const float> values);  // InternalError where there are too many or too few
+  // The input of the branch: x, in training after dropout.
+  ValueId input(Graph& graph, const FrozenProduct& product) const;
 
   const Site site_;
   ParameterStore& store_;
+
+ private:
+  double dropout_ = 0.0;
+  uint64_t dropout_seed_ = 0;
 };
 
 std::unique_ptr<Branch> make_lora(const Site& site, ParameterStore& store, int64_t rank, float alpha);
+// The site has its weight.
+std::unique_ptr<Branch> make_dora(const Site& site, ParameterStore& store, int64_t rank, float alpha);
+std::unique_ptr<Branch> make_lokr(const Site& site, ParameterStore& store, const LokrShape& shape);
 
 // The number of a name in the key of its random stream: 32-bit FNV-1a, so that it depends on the name alone. Fixed: the
 // start of every run depends on it.

@@ -1,83 +1,100 @@
 #include "adapter/files.h"
 
-#include <cmath>
-#include <limits>
+#include <algorithm>
 
-#include "adapter/factors.h"
-#include "formats/printable.h"
-#include "quant/decode.h"
+#include "adapter/formats.h"
+#include "adapter/sites.h"
+#include "formats/gguf.h"
 
 namespace patina {
 namespace {
 
-constexpr int kAfterAllLayers = std::numeric_limits<int>::max();
+constexpr AdapterFormatRow kFormats[] = {
+    {AdapterFormat::kPeft, "peft", true},
+    {AdapterFormat::kGguf, "gguf", false},
+    {AdapterFormat::kLycoris, "lycoris", false},
+};
+
+constexpr std::string_view kConfig = "adapter_config.json";
+constexpr std::string_view kPeftWeights = "adapter_model.safetensors", kMlxWeights = "adapters.safetensors";
+constexpr std::string_view kLycorisWeights = "adapter.safetensors";  // in the directory of a training run
+
+AdapterFile read_any(const std::filesystem::path& path, const AdapterBase& base) {
+  if (std::filesystem::is_directory(path)) {
+    if (std::filesystem::exists(path / kMlxWeights)) return read_mlx(path / kConfig, path / kMlxWeights);
+    if (std::filesystem::exists(path / kLycorisWeights) && !std::filesystem::exists(path / kConfig))
+      return read_lycoris(path / kLycorisWeights, base);
+    return read_peft(path / kConfig, path / kPeftWeights, base);
+  }
+  if (path.extension() != ".safetensors") return read_gguf_lora(path, base);
+  if (is_lycoris(SafetensorsFile::open(path))) return read_lycoris(path, base);
+  const std::filesystem::path config = path.parent_path() / kConfig;
+  return path.filename() == kMlxWeights ? read_mlx(config, path) : read_peft(config, path, base);
+}
 
 }  // namespace
 
-AdapterFile read_adapter(const std::filesystem::path& path, const AdapterBase& base) {
-  constexpr std::string_view kConfig = "adapter_config.json", kWeights = "adapter_model.safetensors";
-  if (std::filesystem::is_directory(path)) return read_peft(path / kConfig, path / kWeights);
-  if (path.extension() == ".safetensors") return read_peft(path.parent_path() / kConfig, path);
-  return read_gguf_lora(path, base);
-}
+std::span<const AdapterFormatRow> adapter_formats() { return kFormats; }
 
-SitePlace place_of(const AdaptedSite& site) {
-  const auto name = site_from_alias(site.site);
-  PATINA_CHECK(name, "site {}", site.site);
-  return {*name, site.layer};
-}
-
-const LoraFactors& lora_of(const AdaptedSite& site) {
-  const auto* const lora = std::get_if<LoraFactors>(&site.factors);
-  PATINA_CHECK(lora != nullptr && lora->magnitude.empty(), "{} is not plain LoRA", site.site);
-  return *lora;
-}
-
-void FactorCollector::add(const SitePlace& place, Factor factor, const std::string& tensor, DType dtype,
-                          const Shape& shape, const std::byte* data) {
-  Matrix& matrix = found_[{place.layer == kNoLayer ? kAfterAllLayers : place.layer, place.site}][factor];
-  if (!matrix.tensor.empty())
-    fail(Error::Kind::kModel, "{}: tensors {} and {} are factor {} of the same layer; expected one; remove the other",
-         file_, printable(matrix.tensor), printable(tensor), factor == kA ? "A" : "B");
-  if (shape.rank() != 2 || shape.elements() == 0)
-    fail(Error::Kind::kModel, "{}: tensor {} has shape {}, expected a matrix {}; export the adapter again", file_,
-         printable(tensor), shape.str(), factor == kA ? "[rank, in]" : "[out, rank]");
-  if (!is_decodable(dtype))
-    fail(Error::Kind::kModel, "{}: tensor {} has type {}, which cannot be read; export the adapter as F32, F16 or BF16",
-         file_, printable(tensor), name(dtype));
-  matrix = {tensor, shape, std::vector<float>(static_cast<size_t>(shape.elements()))};
-  // A copy, because in a safetensors file it may lie at any byte.
-  const std::vector<std::byte> aligned(data, data + bytes_of(dtype, shape.elements()));
-  decode_row(dtype)(aligned.data(), 0, shape.elements(), matrix.values.data());
-  for (size_t i = 0; i < matrix.values.size(); ++i)
-    if (!std::isfinite(matrix.values[i]))
-      fail(Error::Kind::kModel,
-           "{}: tensor {} holds {} in row {}, column {}, expected finite numbers; the training that "
-           "made it diverged or the file is damaged",
-           file_, printable(tensor), matrix.values[i], static_cast<int64_t>(i) / shape[1],
-           static_cast<int64_t>(i) % shape[1]);
-}
-
-std::vector<AdaptedSite> FactorCollector::sites() {
-  std::vector<AdaptedSite> sites;
-  for (auto& [key, factors] : found_) {
-    auto& [a, b] = factors;
-    if (a.tensor.empty() || b.tensor.empty())
-      fail(Error::Kind::kModel,
-           "{}: tensor {} has no partner, expected a factor {} of the same layer; export the adapter "
-           "again",
-           file_, printable(a.tensor.empty() ? b.tensor : a.tensor), a.tensor.empty() ? "A" : "B");
-    if (a.shape[0] != b.shape[1])
-      fail(Error::Kind::kModel,
-           "{}: tensors {} {} and {} {} do not fit: expected [rank, in] and [out, rank] of one rank; "
-           "export the adapter again",
-           file_, printable(a.tensor), a.shape.str(), printable(b.tensor), b.shape.str());
-    sites.push_back({key.first == kAfterAllLayers ? kNoLayer : key.first, std::string(site_name(key.second)),
-                     a.shape[1], b.shape[0],
-                     LoraFactors{a.shape[0], 0.0f, std::move(a.values), std::move(b.values), {}}});
+std::string format_obstacle(AdapterFormat format, std::span<const AdaptedSite> sites) {
+  switch (format) {
+    case AdapterFormat::kPeft:
+      return peft_obstacle(sites);
+    case AdapterFormat::kGguf:
+      return gguf_obstacle(sites);
+    case AdapterFormat::kLycoris:
+      return "";
   }
-  if (sites.empty()) fail(Error::Kind::kModel, "{}: holds no LoRA factors; expected an adapter", file_);
-  return sites;
+  PATINA_CHECK(false, "format {}", static_cast<int>(format));
+}
+
+void write_adapter(AdapterFormat format, const std::filesystem::path& path, const AdapterFile& adapter,
+                   const AdapterBase& base, DType dtype) {
+  PATINA_CHECK(!adapter.sites.empty(), "nothing to write");
+  if (const std::string obstacle = format_obstacle(format, adapter.sites); !obstacle.empty())
+    fail(Error::Kind::kUsage, "{}: {}", path.string(), obstacle);
+  switch (format) {
+    case AdapterFormat::kPeft:
+      return write_peft(path, adapter, base, dtype);
+    case AdapterFormat::kGguf:
+      return write_gguf_lora(path, adapter, base, dtype);
+    case AdapterFormat::kLycoris:
+      return write_lycoris(path, adapter, base, dtype);
+  }
+}
+
+AdapterFile read_adapter(const std::filesystem::path& path, const AdapterBase& base) {
+  AdapterFile adapter = read_any(path, base);
+  std::vector<std::string> above;
+  for (const AdaptedSite& site : adapter.sites)
+    if (base.layers > 0 && site.layer >= base.layers) above.push_back(site_label(site.layer, site.site));
+  if (!above.empty())
+    fail(Error::Kind::kModel, "{}: adapts {}, the model has {} layers; use the base model the adapter was trained on",
+         path.string(), listed(above), base.layers);
+  return adapter;
+}
+
+bool looks_like_adapter(const std::filesystem::path& path) {
+  std::error_code ignored;  // opening the file says what is wrong with it
+  if (std::filesystem::is_directory(path, ignored)) return true;
+  if (path.extension() == ".safetensors")
+    return std::filesystem::exists(path.parent_path() / kConfig, ignored) || is_lycoris(SafetensorsFile::open(path));
+  return GgufFile::open(path).string_or("general.type", "model") == "adapter";
+}
+
+std::map<std::string, std::string> own_metadata(const SafetensorsFile& file) {
+  std::map<std::string, std::string> own;
+  for (const auto& [key, value] : file.metadata())
+    if (key.starts_with(kOwnMetadata)) own[key] = value;
+  return own;
+}
+
+void write_own_metadata(const AdapterFile& adapter, SafetensorsWriter* writer) {
+  writer->set_metadata("format", "pt");
+  for (const auto& [key, value] : adapter.metadata) {
+    PATINA_CHECK(key.starts_with(kOwnMetadata), "metadata key {}", key);
+    writer->set_metadata(key, value);
+  }
 }
 
 }  // namespace patina

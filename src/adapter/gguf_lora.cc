@@ -1,7 +1,8 @@
 // llama.cpp's GGUF LoRA file. Facts of the format: llama.cpp's loader of adapters; see docs/adapters.md.
 #include <cmath>
 
-#include "adapter/factors.h"
+#include "adapter/fold.h"
+#include "adapter/formats.h"
 #include "adapter/sites.h"
 #include "formats/gguf.h"
 #include "formats/printable.h"
@@ -9,7 +10,6 @@
 namespace patina {
 namespace {
 
-constexpr std::string_view kSuffix[] = {".lora_a", ".lora_b"};
 constexpr const char* kType = "general.type";
 constexpr const char* kArchitecture = "general.architecture";
 constexpr const char* kBaseName = "general.base_model.0.name";
@@ -22,10 +22,10 @@ bool is_power_of_two(float value) {
 }
 
 // The alpha for the whole file: the one that the most sites can be brought to without rounding.
-float common_alpha(std::span<const AdaptedSite> sites) {
+float common_alpha(const std::map<std::string, LoraFactors>& factors) {
   std::map<float, int> counts;
-  for (const AdaptedSite& site : sites)
-    if (const float alpha = lora_of(site).alpha; alpha != 0) ++counts[alpha];
+  for (const auto& [name, lora] : factors)
+    if (lora.alpha != 0) ++counts[lora.alpha];
   float best = 1;
   int most = 0;
   for (const auto& [alpha, unused] : counts) {
@@ -41,11 +41,43 @@ std::span<const int32_t> row_map_of(const AdapterBase& base, const AdaptedSite& 
   return base.row_map ? base.row_map(site.layer, site.site) : std::span<const int32_t>();
 }
 
+// Row r of the result is row order(r) of the matrix [rows, columns].
+template <typename Order>
+std::vector<float> reordered(const std::vector<float>& matrix, int64_t columns, Order order) {
+  std::vector<float> result(matrix.size());
+  for (int64_t row = 0; row < std::ssize(matrix) / columns; ++row)
+    std::copy_n(matrix.begin() + order(row) * columns, columns, result.begin() + row * columns);
+  return result;
+}
+
 }  // namespace
 
-void write_gguf_lora(const std::filesystem::path& path, const AdapterFile& adapter, const AdapterBase& base) {
-  PATINA_CHECK(!adapter.sites.empty(), "nothing to write");
-  const float alpha = common_alpha(adapter.sites);
+std::string gguf_obstacle(std::span<const AdaptedSite> sites) {
+  for (const AdaptedSite& site : sites) {
+    const std::string label = site_label(site.layer, site.site);
+    if (const auto* lora = std::get_if<LoraFactors>(&site.factors)) {
+      if (!lora->magnitude.empty())
+        return fmt::format("GGUF has no form for DoRA ({}); {}, or export it as peft or lycoris", label, kMergeInstead);
+    } else if (std::get<LokrFactors>(site.factors).w2.is_whole()) {
+      return fmt::format(
+          "GGUF has no form for LoKr, and only one with a low-rank second factor is a LoRA too: that of {} is whole; "
+          "{}, "
+          "or export it as peft or lycoris",
+          label, kMergeInstead);
+    }
+  }
+  return "";
+}
+
+void write_gguf_lora(const std::filesystem::path& path, const AdapterFile& adapter, const AdapterBase& base,
+                     DType dtype) {
+  std::map<std::string, LoraFactors> factors;  // by the name of the weight
+  for (const AdaptedSite& site : adapter.sites) {
+    const auto* lora = std::get_if<LoraFactors>(&site.factors);
+    const std::string weight = gguf_tensor_name(place_of(site).site, site.layer);
+    factors[weight] = lora != nullptr ? *lora : lora_from_lokr(std::get<LokrFactors>(site.factors));
+  }
+  const float alpha = common_alpha(factors);
   GgufWriter writer;
   writer.set(kType, "adapter");
   writer.set(kArchitecture, base.architecture);
@@ -58,22 +90,25 @@ void write_gguf_lora(const std::filesystem::path& path, const AdapterFile& adapt
     writer.set(key, value);
   }
   for (const AdaptedSite& site : adapter.sites) {
-    const LoraFactors& lora = lora_of(site);
-    const SitePlace place = place_of(site);
-    const std::string weight = gguf_tensor_name(place.site, place.layer);
+    const std::string weight = gguf_tensor_name(place_of(site).site, site.layer);
     const std::span<const int32_t> map = row_map_of(base, site);
-    PATINA_CHECK(map.empty() || static_cast<int64_t>(map.size()) == site.out, "{}: row map of {} for {} rows", weight,
-                 map.size(), site.out);
-    const float fold = lora.alpha / alpha;  // the loader divides alpha by each site's own rank
-    std::vector<float> b(lora.b.size());
-    for (int64_t row = 0; row < site.out; ++row) {
-      const int64_t stored = map.empty() ? row : map[static_cast<size_t>(row)];
-      for (int64_t r = 0; r < lora.rank; ++r)
-        b.at(static_cast<size_t>(stored * lora.rank + r)) = fold * lora.b[static_cast<size_t>(row * lora.rank + r)];
+    PATINA_CHECK(map.empty() || std::ssize(map) == site.out, "{}: row map of {} for {} rows", weight, map.size(),
+                 site.out);
+    LoraFactors& lora = factors.at(weight);
+    if (!map.empty()) {
+      std::vector<int64_t> row_at(map.size());  // by stored row
+      for (size_t row = 0; row < map.size(); ++row)
+        row_at.at(static_cast<size_t>(map[row])) = static_cast<int64_t>(row);
+      lora.b = reordered(lora.b, lora.rank, [&](int64_t stored) { return row_at[static_cast<size_t>(stored)]; });
     }
-    const auto tensor = [&](int factor) { return fmt::format("{}{}", weight, kSuffix[factor]); };
-    writer.add_tensor(tensor(FactorCollector::kA), DType::kF32, {lora.rank, site.in}, std::as_bytes(std::span(lora.a)));
-    writer.add_tensor(tensor(FactorCollector::kB), DType::kF32, {site.out, lora.rank}, std::as_bytes(std::span(b)));
+    const float fold = lora.alpha / alpha;  // the loader divides alpha by each site's own rank
+    for (float& value : lora.b) value *= fold;
+    const auto add = [&](Part part, const Shape& shape, std::span<const float> values) {
+      const std::string tensor = fmt::format("{}{}", weight, part_suffix(part, PartNames::kGguf));
+      writer.add_tensor(tensor, dtype, shape, encode_part(tensor, values, dtype));
+    };
+    add(Part::kLoraA, {lora.rank, site.in}, lora.a);
+    add(Part::kLoraB, {site.out, lora.rank}, lora.b);
   }
   writer.write(path);
 }
@@ -88,48 +123,43 @@ AdapterFile read_gguf_lora(const std::filesystem::path& path, const AdapterBase&
   expect(kType, "adapter", "this is no adapter file: give a GGUF LoRA or a PEFT directory");
   expect(kAdapterType, "lora", "only LoRA adapters have a GGUF form that can be read");
   expect(kArchitecture, base.architecture, "use the base model the adapter was trained on");
-  const double alpha = file.require_float(kAlpha);
-  if (!std::isfinite(static_cast<float>(alpha)))
+  const auto alpha = static_cast<float>(file.require_float(kAlpha));
+  if (!std::isfinite(alpha))
     fail(Error::Kind::kModel, "{}: {} is {}, expected a finite number; export the adapter again", path.string(), kAlpha,
          alpha);
 
-  FactorCollector collector(path);
+  PartCollector collector(path, PartNames::kGguf);
+  std::vector<std::string> foreign;
   for (const GgufTensor& tensor : file.tensors()) {
     std::string_view weight = tensor.name;
-    int factor = FactorCollector::kA;
-    if (weight.ends_with(kSuffix[FactorCollector::kB])) factor = FactorCollector::kB;
-    std::optional<SitePlace> place;
-    if (weight.ends_with(kSuffix[factor])) {
-      weight.remove_suffix(kSuffix[factor].size());
-      place = parse_gguf_tensor_name(weight);
-    }
-    if (!place)
-      fail(Error::Kind::kModel,
-           "{}: tensor {} is not a LoRA factor of a known layer, expected names such as {}{}; train "
-           "linear layers of the decoder only",
-           path.string(), printable(tensor.name), gguf_tensor_name(SiteName::kQ, 0), kSuffix[0]);
-    collector.add(*place, static_cast<FactorCollector::Factor>(factor), tensor.name, tensor.dtype, tensor.shape,
-                  tensor.data);
+    const auto part = take_part(&weight, PartNames::kGguf);
+    const auto place = part ? parse_gguf_tensor_name(weight) : std::nullopt;
+    if (place)
+      collector.add(*place, *part, tensor.name,
+                    decode_part(path, tensor.name, tensor.dtype, tensor.shape, tensor.data));
+    else
+      foreign.push_back(printable(tensor.name));
   }
+  if (!foreign.empty())
+    fail(Error::Kind::kModel,
+         "{}: holds tensors that are no LoRA factors of a known layer: {}; expected names such as {}{}: train linear "
+         "layers of the decoder only",
+         path.string(), listed(foreign), gguf_tensor_name(SiteName::kQ, 0),
+         part_suffix(Part::kLoraA, PartNames::kGguf));
   AdapterFile adapter;
+  adapter.format = "gguf";
   adapter.sites = collector.sites();
   for (AdaptedSite& site : adapter.sites) {
     auto& lora = std::get<LoraFactors>(site.factors);
     // llama.cpp takes alpha 0 for "no scaling".
-    lora.alpha = alpha == 0 ? static_cast<float>(lora.rank) : static_cast<float>(alpha);
+    lora.alpha = alpha == 0 ? static_cast<float>(lora.rank) : alpha;
     const std::span<const int32_t> map = row_map_of(base, site);
     if (map.empty()) continue;
-    if (static_cast<int64_t>(map.size()) != site.out)
+    if (std::ssize(map) != site.out)
       fail(Error::Kind::kModel,
-           "{}: the factor B of {} has {} rows, expected {}; use the base model the adapter was trained "
-           "on",
+           "{}: the factor B of {} has {} rows, expected {}; use the base model the adapter was trained on",
            path.string(), site_label(site.layer, site.site), site.out, map.size());
-    std::vector<float> b(lora.b.size());
-    for (int64_t row = 0; row < site.out; ++row)
-      for (int64_t r = 0; r < lora.rank; ++r)
-        b[static_cast<size_t>(row * lora.rank + r)] =
-            lora.b.at(static_cast<size_t>(map[static_cast<size_t>(row)] * lora.rank + r));
-    lora.b = std::move(b);
+    lora.b = reordered(lora.b, lora.rank, [&](int64_t row) { return int64_t{map[static_cast<size_t>(row)]}; });
   }
   adapter.base_model = file.string_or(kBaseName, "");
   for (const auto& [key, value] : file.metadata())

@@ -1,149 +1,90 @@
-// PEFT's LoRA directory. Facts of the format: PEFT's own configuration and checkpoint documentation; see
-// docs/adapters.md.
+// PEFT's directory: LoRA, DoRA and LoKr. Facts of the format: PEFT's own configuration and checkpoint documentation;
+// see docs/adapters.md.
+#include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <regex>
 #include <set>
 
-#include "adapter/factors.h"
+#include "adapter/formats.h"
+#include "adapter/peft_config.h"
+#include "adapter/sites.h"
 #include "base/file.h"
 #include "formats/printable.h"
-#include "formats/safetensors.h"
 
 namespace patina {
 namespace {
 
-using Json = nlohmann::ordered_json;  // ordered: the first pattern that matches counts
+using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kPrefix = "base_model.model.";
-constexpr std::string_view kSuffix[] = {".lora_A.weight", ".lora_B.weight"};
+// A headless base (AutoModel) has no "model." of its own: "base_model.model.layers.3...".
+constexpr std::string_view kHeadless = "base_model.";
+constexpr const char* kMagnitudeWeight = ".weight";  // ends the name of a magnitude in some versions
 
-// Options that change what the factors mean. Off: absent, null, false, "none" or empty.
-struct Unsupported {
-  std::string_view key, way_out;
-};
-constexpr std::string_view kMerge = "merge it into its base with PEFT's merge_and_unload() and use the merged model";
-constexpr Unsupported kUnsupported[] = {
-    {"use_dora", kMerge},
-    {"modules_to_save", "train without modules_to_save, or merge with PEFT's merge_and_unload()"},
-    {"bias", "train with bias \"none\", or merge with PEFT's merge_and_unload()"},
-    {"lora_bias", kMerge},
-    {"fan_in_fan_out", "it is for models with Conv1D layers, which are not supported"},
-    {"layer_replication", kMerge},
-    {"target_parameters", kMerge},
-    {"trainable_token_indices", kMerge},
-    {"alora_invocation_tokens", "activated LoRA cannot be merged; train a plain LoRA"},
-    {"use_qalora", kMerge},
-    {"arrow_config", "routed adapters cannot be merged; load them one by one"},
-};
+bool is_lokr(const AdaptedSite& site) { return std::holds_alternative<LokrFactors>(site.factors); }
+bool is_dora(const AdaptedSite& site) {
+  return !is_lokr(site) && !std::get<LoraFactors>(site.factors).magnitude.empty();
+}
+bool is_whole(const LokrFactors& lokr) { return lokr.w1.is_whole() && lokr.w2.is_whole(); }
 
-// Ways to begin that leave the base as it is. The others (PiSSA, OLoRA, CorDA, LoftQ, ...) subtract from it.
-constexpr std::string_view kPlainBeginnings[] = {"gaussian", "eva", "orthogonal"};
-
-bool is_off(const Json& value) {
-  return value.is_null() || value == false || value == "none" || value == "" ||
-         (value.is_structured() && value.empty());
+// How PEFT divides a dimension into two factors. Unlike LyCORIS it does not sort them where `factor` divides it.
+std::pair<int64_t, int64_t> peft_factors(int64_t dimension, int64_t factor) {
+  if (factor > 0 && dimension % factor == 0) return {factor, dimension / factor};
+  int64_t best = 1;
+  for (int64_t m = 1; m * m <= dimension && (factor < 0 || m <= factor); ++m)
+    if (dimension % m == 0) best = m;
+  return {best, dimension / best};
 }
 
-class Config {
- public:
-  explicit Config(const std::filesystem::path& path) : path_(path.string()) {
-    if (!std::filesystem::exists(path))
-      fail(Error::Kind::kModel,
-           "{}: is missing; a PEFT adapter is a directory with adapter_config.json and "
-           "adapter_model.safetensors",
-           path_);
-    try {
-      json_ = Json::parse(read_file(path));
-    } catch (const nlohmann::json::exception& error) {
-      refuse("is not valid JSON ({}); copy the adapter again", printable(error.what()));
-    }
-    if (!json_.is_object()) refuse("is no JSON object; copy the adapter again");
-    check_supported();
-    rslora_ = json_.contains("use_rslora") && !is_off(json_["use_rslora"]);
-    default_rank_ = rank(json_.value("r", Json()), "r");
-    default_alpha_ = alpha(json_.value("lora_alpha", Json()), "lora_alpha");
-  }
+// What a site's rank is to PEFT. Where both factors are whole it only says so: half of the longer side or more.
+int64_t rank_of(const AdaptedSite& site) {
+  if (!is_lokr(site)) return std::get<LoraFactors>(site.factors).rank;
+  const auto& lokr = std::get<LokrFactors>(site.factors);
+  return is_whole(lokr) ? std::max(lokr.dim, (std::max(lokr.w2.rows, lokr.w2.columns) + 1) / 2) : lokr.dim;
+}
+// PEFT scales by alpha / rank in every case.
+float alpha_of(const AdaptedSite& site) {
+  if (!is_lokr(site)) return std::get<LoraFactors>(site.factors).alpha;
+  const auto& lokr = std::get<LokrFactors>(site.factors);
+  return is_whole(lokr) ? static_cast<float>(rank_of(site)) : lokr.alpha;
+}
 
-  std::string base_model() const { return text("base_model_name_or_path"); }
-
-  // rank_pattern and alpha_pattern: keys are regular expressions for the end of a module path, after a dot.
-  int64_t rank_of(const std::string& module) const {
-    const Json* value = find_pattern("rank_pattern", module);
-    return value == nullptr ? default_rank_ : rank(*value, "rank_pattern");
-  }
-  float alpha_of(const std::string& module) const {
-    const Json* value = find_pattern("alpha_pattern", module);
-    const double plain = value == nullptr ? default_alpha_ : alpha(*value, "alpha_pattern");
-    // rsLoRA divides by the root of the rank (arXiv 2312.03732): alpha / sqrt(r) = (alpha * sqrt(r)) / r.
-    return static_cast<float>(rslora_ ? plain * std::sqrt(static_cast<double>(rank_of(module))) : plain);
-  }
-
- private:
-  template <typename... Args>
-  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(Error::Kind::kModel, "{}: {}", path_, fmt::format(format, std::forward<Args>(args)...));
-  }
-
-  std::string text(const char* key) const {
-    return json_.contains(key) && json_[key].is_string() ? json_[key].get<std::string>() : "";
-  }
-
-  void check_supported() const {
-    if (text("peft_type") != "LORA")
-      refuse("peft_type is {}, expected \"LORA\"; other adapters: {}", printable(text("peft_type")), kMerge);
-    for (const Unsupported& option : kUnsupported)
-      if (json_.contains(option.key) && !is_off(json_[option.key]))
-        refuse("{} is {}, which is not supported; {}", option.key, printable(json_[option.key].dump()), option.way_out);
-    const std::string beginning = text("init_lora_weights");
-    if (!beginning.empty() && std::ranges::find(kPlainBeginnings, beginning) == std::end(kPlainBeginnings))
-      refuse(
-          "init_lora_weights is {}, which changes the base weights; save the adapter converted to plain LoRA "
-          "(save_pretrained with path_initial_model_for_weight_conversion)",
-          printable(beginning));
-  }
-
-  int64_t rank(const Json& value, const char* key) const {
-    if (!value.is_number_integer() || value.get<int64_t>() < 1)
-      refuse("{} is {}, expected a whole number of at least 1; copy the adapter again", key, printable(value.dump()));
-    return value.get<int64_t>();
-  }
-  double alpha(const Json& value, const char* key) const {
-    if (!value.is_number() || !std::isfinite(static_cast<float>(value.get<double>())))
-      refuse("{} is {}, expected a number; copy the adapter again", key, printable(value.dump()));
-    return value.get<double>();
-  }
-
-  const Json* find_pattern(const char* key, const std::string& module) const {
-    if (!json_.contains(key) || is_off(json_[key])) return nullptr;
-    if (!json_[key].is_object()) refuse("{} is no JSON object; copy the adapter again", key);
-    constexpr size_t kLongestPattern = 1000;  // std::regex recurses over its text
-    for (const auto& [pattern, value] : json_[key].items()) {
-      if (pattern.size() > kLongestPattern)
-        refuse("{} has a key of {} characters, expected at most {}; write module paths instead", key, pattern.size(),
-               kLongestPattern);
-      try {
-        if (std::regex_match(module, std::regex("(.*\\.)?(" + pattern + ")"))) return &value;
-      } catch (const std::regex_error& error) {
-        refuse("{} has the key {}, which is no regular expression that can be read ({}); write the module path instead",
-               key, printable(pattern), error.what());
-      }
-    }
-    return nullptr;
-  }
-
-  std::string path_;
-  Json json_;
-  bool rslora_ = false;
-  int64_t default_rank_ = 0;
-  double default_alpha_ = 0;
+// The options by which PEFT builds LoKr: for all sites at once.
+struct LokrOptions {
+  int64_t factor;
+  bool decompose_both;
 };
+
+// Whether PEFT would make factors of these shapes, the same of them low-rank.
+bool builds(const LokrOptions& options, const AdaptedSite& site) {
+  const auto& lokr = std::get<LokrFactors>(site.factors);
+  const auto out = peft_factors(site.out, options.factor), in = peft_factors(site.in, options.factor);
+  const int64_t rank = rank_of(site);
+  const bool whole1 = !options.decompose_both || 2 * rank >= std::max(out.first, in.first);
+  const bool whole2 = 2 * rank >= std::max(out.second, in.second);
+  return out == std::pair(lokr.w1.rows, lokr.w2.rows) && in == std::pair(lokr.w1.columns, lokr.w2.columns) &&
+         whole1 == lokr.w1.is_whole() && whole2 == lokr.w2.is_whole();
+}
+
+std::optional<LokrOptions> find_lokr_options(std::span<const AdaptedSite> sites) {
+  std::set<int64_t> factors = {-1};
+  bool both = false;
+  for (const AdaptedSite& site : sites) {
+    const auto& lokr = std::get<LokrFactors>(site.factors);
+    factors.insert({lokr.w1.rows, lokr.w1.columns});
+    both = both || !lokr.w1.is_whole();
+  }
+  for (const int64_t factor : factors) {
+    const LokrOptions options{factor, both};
+    if (std::ranges::all_of(sites, [&](const AdaptedSite& site) { return builds(options, site); })) return options;
+  }
+  return std::nullopt;
+}
 
 // The most common value: what differs from it goes into a pattern.
 template <typename T>
-T most_common(std::span<const AdaptedSite> sites, T LoraFactors::*field) {
+T most_common(std::span<const AdaptedSite> sites, T (*value_of)(const AdaptedSite&)) {
   std::map<T, int> counts;
-  for (const AdaptedSite& site : sites) ++counts[lora_of(site).*field];
+  for (const AdaptedSite& site : sites) ++counts[value_of(site)];
   return std::ranges::max_element(counts, {}, [](const auto& item) { return item.second; })->first;
 }
 
@@ -168,96 +109,155 @@ std::vector<std::string> target_modules(std::span<const AdaptedSite> sites, int 
   return targets;
 }
 
+std::optional<SitePlace> parse_module(std::string_view module) {
+  auto place = parse_hf_module_path(module);
+  if (!place && module.starts_with(kHeadless)) place = parse_hf_module_path(module.substr(kHeadless.size()));
+  return place;
+}
+
+// Layers that the config names and the weights lack, and the other way round.
+void check_targets(const PeftConfig& config, const AdapterFile& adapter, int layers, const std::string& weights) {
+  std::set<std::string> expected, found;
+  for (size_t s = 0; s <= static_cast<size_t>(SiteName::kLmHead); ++s) {
+    const auto site = static_cast<SiteName>(s);
+    const bool head = site == SiteName::kLmHead;
+    for (int layer = head ? kNoLayer : 0; layer < (head ? 0 : layers); ++layer)
+      if (const std::string module = hf_module_path(site, layer); config.targets(module, layer))
+        expected.insert(module);
+  }
+  for (const AdaptedSite& site : adapter.sites) found.insert(hf_module_path(place_of(site).site, site.layer));
+  std::vector<std::string> complaints;
+  for (const std::string& module : expected)
+    if (!found.contains(module)) complaints.push_back(module + " is missing");
+  for (const std::string& module : found)
+    if (!expected.contains(module)) complaints.push_back(module + " is not expected");
+  if (!complaints.empty())
+    fail(Error::Kind::kModel, "{}: does not hold what target_modules in {} names: {}; copy the adapter again", weights,
+         config.path(), listed(complaints));
+}
+
 }  // namespace
 
-void write_peft(const std::filesystem::path& directory, const AdapterFile& adapter, const AdapterBase& base) {
-  PATINA_CHECK(!adapter.sites.empty(), "nothing to write");
-  const int64_t rank = most_common(std::span(adapter.sites), &LoraFactors::rank);
-  const float alpha = most_common(std::span(adapter.sites), &LoraFactors::alpha);
+std::string peft_obstacle(std::span<const AdaptedSite> sites) {
+  for (const AdaptedSite& site : sites)
+    if (is_lokr(site) != is_lokr(sites[0]) || is_dora(site) != is_dora(sites[0]))
+      return fmt::format("PEFT has one kind of adapter in a directory, {} is of another than {}; {}",
+                         site_label(site.layer, site.site), site_label(sites[0].layer, sites[0].site), kMergeInstead);
+  if (is_lokr(sites[0]) && !find_lokr_options(sites))
+    return fmt::format(
+        "PEFT chooses the shapes of LoKr's factors by one decompose_factor, and none gives those of this adapter; {}, "
+        "or export it as lycoris",
+        kMergeInstead);
+  return "";
+}
+
+void write_peft(const std::filesystem::path& directory, const AdapterFile& adapter, const AdapterBase& base,
+                DType dtype) {
+  const int64_t rank = most_common(std::span(adapter.sites), rank_of);
+  const float alpha = most_common(std::span(adapter.sites), alpha_of);
   Json ranks = Json::object(), alphas = Json::object();
   SafetensorsWriter weights;
-  weights.set_metadata("format", "pt");
-  for (const auto& [key, value] : adapter.metadata) {
-    PATINA_CHECK(key.starts_with(kOwnMetadata), "metadata key {}", key);
-    weights.set_metadata(key, value);
-  }
+  write_own_metadata(adapter, &weights);
   for (const AdaptedSite& site : adapter.sites) {
-    const LoraFactors& lora = lora_of(site);
-    const SitePlace place = place_of(site);
-    const std::string module = hf_module_path(place.site, place.layer);
-    if (lora.rank != rank) ranks[module] = lora.rank;
-    if (lora.alpha != alpha) alphas[module] = number(lora.alpha);
-    const auto tensor = [&](int factor) { return fmt::format("{}{}{}", kPrefix, module, kSuffix[factor]); };
-    weights.add(tensor(FactorCollector::kA), DType::kF32, {lora.rank, site.in}, std::as_bytes(std::span(lora.a)));
-    weights.add(tensor(FactorCollector::kB), DType::kF32, {site.out, lora.rank}, std::as_bytes(std::span(lora.b)));
+    const std::string module = hf_module_path(place_of(site).site, site.layer);
+    if (rank_of(site) != rank) ranks[module] = rank_of(site);
+    if (alpha_of(site) != alpha) alphas[module] = number(alpha_of(site));
+    for (const PartView& part : parts_of(site)) {
+      const std::string tensor = fmt::format("{}{}{}", kPrefix, module, part_suffix(part.part, PartNames::kPeft));
+      weights.add(tensor, dtype, part.shape, encode_part(tensor, part.values, dtype));
+    }
   }
-  const Json config = {
-      {"peft_type", "LORA"},
-      {"task_type", "CAUSAL_LM"},
-      {"base_model_name_or_path", base.name},
-      {"r", rank},
-      {"lora_alpha", number(alpha)},
-      {"lora_dropout", 0.0},
-      {"target_modules", target_modules(adapter.sites, base.layers)},
-      {"bias", "none"},
-      {"fan_in_fan_out", false},
-      {"inference_mode", true},
-      {"init_lora_weights", true},
-      {"use_rslora", false},
-      {"use_dora", false},
-      {"rank_pattern", ranks},
-      {"alpha_pattern", alphas},
-      {"modules_to_save", nullptr},
-  };
+  const bool lokr = is_lokr(adapter.sites[0]);
+  Json config = {{"peft_type", lokr ? "LOKR" : "LORA"},
+                 {"task_type", "CAUSAL_LM"},
+                 {"base_model_name_or_path", base.name},
+                 {"r", rank},
+                 {lokr ? "alpha" : "lora_alpha", number(alpha)},
+                 {"target_modules", target_modules(adapter.sites, base.layers)},
+                 {"inference_mode", true},
+                 {"rank_pattern", ranks},
+                 {"alpha_pattern", alphas},
+                 {"modules_to_save", nullptr}};
+  if (lokr) {
+    const LokrOptions options = find_lokr_options(adapter.sites).value();
+    config.update({{"rank_dropout", 0.0},
+                   {"module_dropout", 0.0},
+                   {"use_effective_conv2d", false},
+                   {"decompose_both", options.decompose_both},
+                   {"decompose_factor", options.factor},
+                   {"init_weights", true}});
+  } else {
+    config.update({{"lora_dropout", 0.0},
+                   {"bias", "none"},
+                   {"fan_in_fan_out", false},
+                   {"init_lora_weights", true},
+                   {"use_rslora", false},
+                   {"use_dora", is_dora(adapter.sites[0])}});
+  }
   weights.write(directory / "adapter_model.safetensors");
   write_file(directory / "adapter_config.json", config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-AdapterFile read_peft(const std::filesystem::path& config_path, const std::filesystem::path& weights_path) {
-  const Config config(config_path);
+AdapterFile read_peft(const std::filesystem::path& config_path, const std::filesystem::path& weights_path,
+                      const AdapterBase& base) {
+  const PeftConfig config(config_path);
+  const std::string weights = weights_path.string();
   if (!std::filesystem::exists(weights_path))
     fail(Error::Kind::kModel,
-         "{}: is missing; weights in another form (adapter_model.bin) are not read: save the adapter "
-         "with safe_serialization=True",
-         weights_path.string());
+         "{}: is missing; weights in another form (adapter_model.bin) are not read: save the adapter with "
+         "safe_serialization=True",
+         weights);
   const SafetensorsFile file = SafetensorsFile::open(weights_path);
-  FactorCollector collector(weights_path);
+  PartCollector collector(weights_path, PartNames::kPeft);
+  std::vector<std::string> foreign;
   for (const SafetensorsTensor& tensor : file.tensors()) {
     std::string_view module = tensor.name;
-    int factor = FactorCollector::kA;
-    if (module.ends_with(kSuffix[FactorCollector::kB])) factor = FactorCollector::kB;
-    std::optional<SitePlace> place;
-    if (module.ends_with(kSuffix[factor])) {
-      module.remove_suffix(kSuffix[factor].size());
-      place = parse_hf_module_path(module);
-      // A headless base (AutoModel) has no "model." of its own: "base_model.model.layers.3...".
-      constexpr std::string_view kHeadless = "base_model.";
-      if (!place && module.starts_with(kHeadless)) place = parse_hf_module_path(module.substr(kHeadless.size()));
+    auto part = take_part(&module, PartNames::kPeft);
+    if (!part && module.ends_with(kMagnitudeWeight)) {
+      module.remove_suffix(std::string_view(kMagnitudeWeight).size());
+      part = take_part(&module, PartNames::kPeft);
     }
-    if (!place)
-      fail(Error::Kind::kModel,
-           "{}: tensor {} is not a LoRA factor of a known layer, expected names such as {}{}{}; train "
-           "with target_modules among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head",
-           weights_path.string(), printable(tensor.name), kPrefix, hf_module_path(SiteName::kQ, 0), kSuffix[0]);
-    collector.add(*place, static_cast<FactorCollector::Factor>(factor), tensor.name, tensor.dtype, tensor.shape,
-                  tensor.data);
+    const auto place = part ? parse_module(module) : std::nullopt;
+    if (place)
+      collector.add(*place, *part, tensor.name,
+                    decode_part(weights_path, tensor.name, tensor.dtype, tensor.shape, tensor.data));
+    else
+      foreign.push_back(printable(tensor.name));
   }
+  if (!foreign.empty())
+    fail(Error::Kind::kModel,
+         "{}: holds tensors that are no factors of a known layer: {}; expected names such as {}{}{}: train with "
+         "target_modules among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head",
+         weights, listed(foreign), kPrefix, hf_module_path(SiteName::kQ, 0),
+         part_suffix(Part::kLoraA, PartNames::kPeft));
   AdapterFile adapter;
+  adapter.format = "peft";
   adapter.sites = collector.sites();
   for (AdaptedSite& site : adapter.sites) {
-    auto& lora = std::get<LoraFactors>(site.factors);
-    const SitePlace place = place_of(site);
-    const std::string module = hf_module_path(place.site, place.layer);
-    if (const int64_t rank = config.rank_of(module); rank != lora.rank)
+    const std::string module = hf_module_path(place_of(site).site, site.layer);
+    if (is_lokr(site) != config.is_lokr() || is_dora(site) != config.is_dora())
       fail(Error::Kind::kModel,
-           "{}: the factors of {} have rank {}, expected {} as {} says; the two files are not of one "
-           "adapter",
-           weights_path.string(), module, lora.rank, rank, config_path.string());
-    lora.alpha = config.alpha_of(module);
+           "{}: the factors of {} are not of the kind that {} says; the two files are not of one adapter", weights,
+           module, config.path());
+    const int64_t rank = config.rank_of(module);
+    const float alpha = config.alpha_of(module);
+    if (auto* lokr = std::get_if<LokrFactors>(&site.factors); lokr != nullptr && is_whole(*lokr)) {
+      // Both whole: our scale is 1.
+      if (const float scale = alpha / static_cast<float>(rank); scale != 1.0f)
+        for (float& value : lokr->w1.whole) value *= scale;
+      lokr->dim = rank;
+      lokr->alpha = static_cast<float>(rank);
+      continue;
+    }
+    if (rank != rank_of(site))
+      fail(Error::Kind::kModel,
+           "{}: the factors of {} have rank {}, expected {} as {} says; the two files are not of one adapter", weights,
+           module, rank_of(site), rank, config.path());
+    std::visit([&](auto& factors) { factors.alpha = alpha; }, site.factors);
   }
+  if (base.layers > 0 && config.tells_targets()) check_targets(config, adapter, base.layers, weights);
   adapter.base_model = config.base_model();
-  for (const auto& [key, value] : file.metadata())
-    if (key.starts_with(kOwnMetadata)) adapter.metadata[key] = value;
+  adapter.metadata = own_metadata(file);
   return adapter;
 }
 

@@ -59,6 +59,10 @@ bool in_config(const CLI::ParseError& error, int argc, char** argv) {
 
 }  // namespace
 
+CLI::Validator finite() {
+  return number<double>("a number", [](double value) { return std::isfinite(value); });
+}
+
 CLI::Validator above_zero() {
   return number<double>("a number above 0", [](double value) { return std::isfinite(value) && value > 0.0; });
 }

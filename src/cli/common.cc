@@ -1,6 +1,7 @@
 #include "cli/common.h"
 
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -32,15 +33,19 @@ AdapterBase adapter_base(const DecoderModel& model) {
   return base;
 }
 
-std::unique_ptr<Adapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path) {
-  if (path.empty()) return nullptr;
-  const AdapterFile file = read_adapter(path, adapter_base(model));
-  auto adapter = std::make_unique<Adapter>(model.sites(), file.sites, path.string());
+AdapterFile read_fitting_adapter(const DecoderModel& model, const std::filesystem::path& path) {
+  AdapterFile file = read_adapter(path, adapter_base(model));
+  in_model_order(model.sites(), file.sites, path.string());
   const auto trained_on = file.metadata.find(kBaseFingerprint);
   if (trained_on != file.metadata.end() && trained_on->second != model.fingerprint())
     say("patina: warning: {}: this adapter was trained on another model file than {}\n", path.string(),
         model.file().path().string());
-  return adapter;
+  return file;
+}
+
+std::unique_ptr<Adapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path) {
+  if (path.empty()) return nullptr;
+  return std::make_unique<Adapter>(model.sites(), read_fitting_adapter(model, path).sites, path.string());
 }
 
 int64_t resolve_context(const DecoderModel& model, int64_t context_tokens, bool given) {
@@ -64,6 +69,30 @@ void add_chat_template_option(CommandLine& line, std::string& name) {
   line.option("--chat-template", name, "NAME",
               "Chat format to use instead of the one that the model file's own template is: chatml, llama3 or mistral.")
       ->check(quiet(CLI::IsMember(std::vector<std::string>(known.begin(), known.end()))));
+}
+
+CLI::Validator stored_type(std::vector<std::string> names) { return quiet(CLI::IsMember(std::move(names))); }
+
+DType parse_stored_type(const std::string& name) {
+  const auto row = std::ranges::find_if(all_dtypes(), [&](const DTypeInfo& info) {
+    return std::ranges::equal(name, info.name, {}, {}, [](unsigned char c) { return std::tolower(c); });
+  });
+  PATINA_CHECK(row != all_dtypes().end(), "type {}", name);
+  return row->dtype;
+}
+
+void add_overwrite_option(CommandLine& line, bool& overwrite) {
+  line.add_flag("--overwrite", overwrite, "Replace what --out names where it is there already.");
+}
+
+void check_output_file(const std::filesystem::path& out, const std::filesystem::path& model, bool overwrite) {
+  std::error_code ignored;
+  if (std::filesystem::equivalent(out, model, ignored))
+    fail(Error::Kind::kUsage, "--out {}: is the model itself, which is never changed; choose another name",
+         out.string());
+  if (!overwrite && std::filesystem::exists(out, ignored))
+    fail(Error::Kind::kUsage, "--out {}: is there already; choose another name, or give --overwrite to replace it",
+         out.string());
 }
 
 std::string samples_text(const Dataset& data) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "adapter/adapter.h"
 #include "adapter/files.h"
@@ -24,12 +25,18 @@ struct LanguageModel {
 LanguageModel load_language_model(const std::filesystem::path& path);
 
 AdapterBase adapter_base(const DecoderModel& model);
-// The adapter in a PEFT directory or GGUF file; null for an empty path. Warns on stderr where it tells that it was
-// trained on another model.
+// An adapter file whose sites all fit the model. Warns on stderr where it tells that it was trained on another model.
+AdapterFile read_fitting_adapter(const DecoderModel& model, const std::filesystem::path& path);
+// The same, ready to run; null for an empty path.
 std::unique_ptr<Adapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path);
 
-// Key of an adapter's metadata: the fingerprint of the model that it was trained on.
+// Keys of an adapter's metadata: the fingerprint of the model that it was trained on, and the word that calls it up.
 inline constexpr const char* kBaseFingerprint = "patina.base_fingerprint";
+inline constexpr const char* kTrigger = "patina.trigger";
+inline constexpr const char* kTriggerPosition = "patina.trigger_position";
+
+inline constexpr const char* kAdapterHelp =
+    "Adapter: a PEFT or MLX directory, a GGUF LoRA, or a LyCORIS or kohya .safetensors file.";
 
 // --context as given, or its default as far as the model goes. Error(kUsage) where a given one is more than the model
 // was made for.
@@ -38,6 +45,12 @@ int64_t resolve_context(const DecoderModel& model, int64_t context_tokens, bool 
 // --threads; the default, all physical cores, is what `threads` holds.
 void add_threads_option(CommandLine& line, int& threads);
 void add_chat_template_option(CommandLine& line, std::string& name);
+// A check of an option: a type that tensors can be stored in, of `names`, in lower case; and what it stands for.
+CLI::Validator stored_type(std::vector<std::string> names = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1"});
+DType parse_stored_type(const std::string& name);
+void add_overwrite_option(CommandLine& line, bool& overwrite);
+// Error(kUsage) where the file to be written is the model itself, or is there and not to be overwritten.
+void check_output_file(const std::filesystem::path& out, const std::filesystem::path& model, bool overwrite);
 inline constexpr int64_t kDefaultContextTokens = 512;
 inline constexpr const char* kLossOnHelp =
     "What the loss is taken on: assistant (answers and completions with their end markers; text files whole), all, or "

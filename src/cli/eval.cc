@@ -23,7 +23,7 @@ int run_eval(const Command& command, int argc, char** argv) {
   bool json = false;
   CommandLine line(command);
   line.option("--model", model_path, "FILE", "GGUF model.")->required();
-  line.option("--adapter", adapter_path, "PATH", "Adapter to use: a PEFT directory or a GGUF file.");
+  line.option("--adapter", adapter_path, "PATH", kAdapterHelp);
   line.option("--data", data_path, "FILE", "Data set: .txt, or .jsonl with messages, prompt and completion, or text.")
       ->required();
   const CLI::Option* context_option =

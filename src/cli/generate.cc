@@ -195,7 +195,7 @@ void answer_file(Answers& answers, const Conversation& conversation, std::span<c
 
 void add_options(CommandLine& line, GenerateFlags& flags) {
   line.option("--model", flags.model, "FILE", "GGUF model.")->required();
-  line.option("--adapter", flags.adapter, "PATH", "Adapter to use: a PEFT directory or a GGUF file.");
+  line.option("--adapter", flags.adapter, "PATH", kAdapterHelp);
   CLI::Option_group* source = line.add_option_group("Prompt", "One of these is required");
   source->add_option("--prompt", flags.prompt, "The prompt; the answer is streamed to stdout.")->type_name("TEXT");
   source

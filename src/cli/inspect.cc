@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "cli/adapter_facts.h"
 #include "cli/common.h"
 #include "cli/console.h"
 #include "data/chat.h"
@@ -165,36 +166,24 @@ std::string ranges_text(const std::set<int>& numbers) {
   return text;
 }
 
-Report inspect_adapter(const std::filesystem::path& path, const std::string& format, const std::string& architecture) {
-  AdapterBase base;
-  base.architecture = architecture;
-  base.row_map = [](int, std::string_view) {
-    return std::span<const int32_t>();
-  };  // the order of rows changes no figure here
+Report inspect_adapter(const std::filesystem::path& path) {
+  AdapterBase base;  // layers and the order of rows are not known, and change no figure here
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored) && path.extension() != ".safetensors")
+    base.architecture = GgufFile::open(path).string_or("general.architecture", "");
   const AdapterFile adapter = read_adapter(path, base);
-  std::set<int64_t> ranks;
-  std::set<float> alphas;
-  std::set<int> layers;
-  std::vector<std::string> sites;
-  int64_t parameters = 0;
-  for (const AdaptedSite& site : adapter.sites) {
-    const auto& lora = std::get<LoraFactors>(site.factors);
-    ranks.insert(lora.rank);
-    alphas.insert(lora.alpha);
-    if (site.layer >= 0) layers.insert(site.layer);
-    if (std::find(sites.begin(), sites.end(), site.site) == sites.end()) sites.push_back(site.site);
-    parameters += lora.rank * (site.in + site.out);
-  }
+  const AdapterFacts facts = adapter_facts(adapter.sites);
   Report report;
   report.add("path", path.string(), "adapter", path.string());
-  report.add_text("format", format, "format");
-  report.add_text("adapterType", "lora", "type");
-  report.add("rank", ranks, "rank", fmt::format("{}", fmt::join(ranks, ", ")));
-  report.add("alpha", alphas, "alpha", fmt::format("{}", fmt::join(alphas, ", ")));
-  report.add("sites", sites, "sites", fmt::format("{}", fmt::join(sites, ", ")));
-  report.add("layers", layers, "layers", ranges_text(layers));
-  report.add("pairs", adapter.sites.size(), "pairs", fmt::to_string(adapter.sites.size()));
-  report.add_number("parameters", parameters, "parameters");
+  report.add_text("format", adapter.format, "format");
+  report.add_text("adapterType", fmt::format("{}", fmt::join(facts.kinds, ", ")), "type");
+  report.add("rank", facts.ranks, "rank", fmt::format("{}", fmt::join(facts.ranks, ", ")));
+  report.add("alpha", facts.alphas, "alpha", fmt::format("{}", fmt::join(facts.alphas, ", ")));
+  report.add("sites", facts.sites, "sites", fmt::format("{}", fmt::join(facts.sites, ", ")));
+  report.add("layers", facts.layers, "layers", ranges_text(facts.layers));
+  report.add("pairs", adapter.sites.size(), "adapted layers", fmt::to_string(adapter.sites.size()));
+  report.add_number("parameters", facts.parameters, "parameters");
+  if (!facts.lokr.empty()) report.add("factors", facts.lokr, "factors", fmt::format("{}", fmt::join(facts.lokr, "; ")));
   report.add_text("baseModel", adapter.base_model, "base model");
   for (const auto& [key, value] : adapter.metadata) report.add_text(key, value, key);
   return report;
@@ -212,13 +201,9 @@ Report inspect_safetensors(const std::filesystem::path& path) {
 }
 
 Report inspect(const std::filesystem::path& path, bool list_tensors) {
-  std::error_code ignored;  // opening the file says what is wrong with it
-  if (std::filesystem::is_directory(path, ignored)) return inspect_adapter(path, "peft", "");
+  if (looks_like_adapter(path)) return inspect_adapter(path);
   if (path.extension() == ".safetensors") return inspect_safetensors(path);
-  const GgufFile file = GgufFile::open(path);
-  if (file.string_or("general.type", "model") == "adapter")
-    return inspect_adapter(path, "gguf", file.string_or("general.architecture", ""));
-  return inspect_model(file, list_tensors);
+  return inspect_model(GgufFile::open(path), list_tensors);
 }
 
 }  // namespace
@@ -227,8 +212,7 @@ int run_inspect(const Command& command, int argc, char** argv) {
   std::string path;
   bool json = false, list_tensors = false;
   CommandLine line(command);
-  line.add_option("PATH", path, "A GGUF model or adapter, a safetensors file, or a PEFT adapter directory.")
-      ->required();
+  line.add_option("PATH", path, "A GGUF model, an adapter in any format, or a safetensors file.")->required();
   line.add_flag("--json", json, "Print one JSON object.");
   line.add_flag("--tensors", list_tensors, "List every tensor.");
   if (!line.read(argc, argv)) return 0;

@@ -19,6 +19,9 @@ constexpr std::array kCommands = {
     Command{"generate", "Answer a prompt.", run_generate},
     Command{"train-lm", "Train a LoRA adapter of a language model.", run_train_lm},
     Command{"plan", "Tell what a run of train-lm would take: memory, steps, time.", run_plan},
+    Command{"export", "Write an adapter in another format.", run_export},
+    Command{"merge", "Write a model file with an adapter in its weights.", run_merge},
+    Command{"convert", "Write a model file in another type.", run_convert},
     Command{"gemmbench", "Measure the frozen products on this machine, beside OpenBLAS.", run_gemmbench},
 };
 

@@ -53,14 +53,14 @@ Json profile_event(const Profile& profile, int64_t steps, double peak_gflops) {
 }
 
 std::string profile_table(const Profile& profile, int64_t steps, double peak_gflops) {
-  std::string text = fmt::format("{:<16}{:<10}{:>8}{:>12}{:>10}{:>9}{:>8}\n", "op", "phase", "share", "ms a step",
+  std::string text = fmt::format("{:<20}{:<10}{:>8}{:>12}{:>10}{:>9}{:>8}\n", "op", "phase", "share", "ms a step",
                                  "GFLOP/s", "of peak", "GB/s");
   std::vector<Profile::Row> rows = profile.rows();
   rows.push_back(sum_of(rows));
   for (const Profile::Row& row : rows) {
     const Figures f = figures(profile, row, steps, peak_gflops);
     const bool counted = row.work.operations > 0;  // else bound by memory
-    text += fmt::format("{:<16}{:<10}{:>6.1f} %{:>12.2f}{:>10}{:>9}{:>8}\n", row.op, name(row.phase), 100 * f.share,
+    text += fmt::format("{:<20}{:<10}{:>6.1f} %{:>12.2f}{:>10}{:>9}{:>8}\n", row.op, name(row.phase), 100 * f.share,
                         f.ms_per_step, cell(f.gflops, "{:.1f}"), cell(100 * f.peak_share, "{:.1f} %"),
                         counted ? "" : cell(f.gigabytes_per_second, "{:.1f}"));
   }

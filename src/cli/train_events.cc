@@ -63,18 +63,27 @@ Json start_event(const TrainRun& run) {
                 {"command", run.flags.plan_only ? "plan train-lm" : "train-lm"},
                 {"model", flags.model},
                 {"modelFingerprint", run.model_fingerprint},
-                {"adapterType", flags.adapter_type},
+                {"adapterType", flags.adapter_flags.type},
                 {"sites", site_names(run.sites)},
                 {"layers", flags.layers},
-                {"rank", flags.rank},
-                {"alpha", flags.alpha},
-                {"trainable", run.parameters},
+                {"rank", flags.adapter.rank},
+                {"alpha", flags.adapter.alpha},
+                {"rslora", flags.adapter_flags.rslora},
+                {"rankPattern", flags.adapter_flags.rank_pattern},
+                {"alphaPattern", flags.adapter_flags.alpha_pattern},
+                {"dropout", flags.adapter_flags.dropout}};
+  if (flags.adapter.kind == AdapterKind::kLokr)
+    event["lokr"] = {{"dim", flags.adapter.rank},
+                     {"alpha", flags.adapter.alpha},
+                     {"factor", flags.adapter.factor},
+                     {"decomposeBoth", flags.adapter.decompose_both}};
+  event.update({{"trainable", run.parameters},
                 {"optimizer", "adamw"},
                 {"lr", options.learning_rate},
                 {"schedule", flags.schedule},
                 {"warmup", options.warmup},
                 {"weightDecay", options.adamw.weight_decay},
-                {"gradClip", options.grad_clip}};
+                {"gradClip", options.grad_clip}});
   if (options.steps > 0)
     event["steps"] = options.steps;
   else
@@ -198,8 +207,8 @@ std::string describe(const TrainRun& run) {
   std::string text =
       fmt::format("model     {}: {}, {}, width {}, vocabulary {}{}\n", run.flags.model, config.architecture,
                   counted(config.layers, "layer"), config.width, grouped(config.vocabulary), types);
-  text += fmt::format("adapter   {}, rank {}, alpha {}, sites {}, {}: {}\n", run.flags.adapter_type, run.flags.rank,
-                      run.flags.alpha, fmt::join(site_names(run.sites), ", "),
+  text += fmt::format("adapter   {}, sites {}, {}: {}\n", describe(run.flags.adapter_flags, run.flags.adapter),
+                      fmt::join(site_names(run.sites), ", "),
                       counted(run.flags.layers > 0 ? run.flags.layers : config.layers, "layer"),
                       counted(run.parameters, "trainable parameter"));
   text += fmt::format("data      {}: samples {}\n          {}, {} supervised\n", run.flags.data, samples_text(run.data),

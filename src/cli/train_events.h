@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "cli/adapter_flags.h"
 #include "cli/common.h"
 #include "cli/events.h"
 #include "cli/memory_flags.h"
@@ -13,10 +14,12 @@ namespace patina {
 
 // The command line of train-lm.
 struct TrainFlags {
-  std::string model, data, out, adapter_type = "lora", sites = "all", micro_tokens = "auto", schedule = "cosine",
-                                loss_on = "assistant", chat_template, bwd{name(Formulation::kFused)};
-  int64_t rank = 16, layers = 0, context = kDefaultContextTokens, show_mask = 0;
-  float alpha = 32.0f;
+  std::string model, data, out, sites = "all", micro_tokens = "auto", schedule = "cosine", loss_on = "assistant",
+                                chat_template, bwd{name(Formulation::kFused)}, init_adapter, trigger,
+                                trigger_position = "prepend";
+  int64_t layers = 0, context = kDefaultContextTokens, show_mask = 0;
+  AdapterFlags adapter_flags;
+  AdapterOptions adapter;  // what they come to
   TrainOptions options;
   MemoryFlags memory;
   int threads = 0;

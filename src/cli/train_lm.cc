@@ -1,8 +1,11 @@
 // patina train-lm: trains a LoRA adapter of a language model on text; patina plan train-lm: tells what that takes.
+#include <fmt/ranges.h>
+
 #include <charconv>
 #include <new>
 
 #include "backend/cpu/cpu_backend.h"
+#include "cli/adapter_facts.h"
 #include "cli/console.h"
 #include "cli/formulation.h"
 #include "cli/interrupt.h"
@@ -26,6 +29,7 @@ const std::map<std::string, Schedule> kSchedules = {
 // Options whose default depends on another or on the model: were they given?
 struct Given {
   const CLI::Option *context, *batch_tokens, *bwd;
+  const CLI::Option *sites, *layers;
 };
 
 Given add_options(CommandLine& line, TrainFlags& flags) {
@@ -36,15 +40,28 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
   line.option("--data", flags.data, "FILE", "Data set: .txt, or .jsonl with messages, prompt and completion, or text.")
       ->required();
   line.option("--out", flags.out, "DIR", "Directory for the adapter; required, except with --show-mask.");
-  line.option("--adapter-type", flags.adapter_type, "KIND", "Kind of adapter: lora.")
-      ->check(quiet(CLI::IsMember({"lora"})));
-  line.option("--rank", flags.rank, "N", "Rank of the adapter.")
-      ->check(quiet(CLI::Range(int64_t{1}, int64_t{1} << 16)));
-  line.option("--alpha", flags.alpha, "NUMBER", "The adapter's part is scaled by alpha / rank.")->check(above_zero());
-  line.option("--sites", flags.sites, "LIST",
-              "Layers to adapt: all, attn (q,k,v,o), mlp (gate,up,down), or a list of these with commas.");
-  line.option("--layers", flags.layers, "N", "Adapt only the last N layers; 0 adapts all.")
-      ->check(quiet(CLI::Range(int64_t{0}, int64_t{1} << 16)));
+  add_adapter_options(line, flags.adapter_flags);
+  given.sites = line.option(
+      "--sites", flags.sites, "LIST",
+      "Layers to adapt: all, attn (q,k,v,o), mlp (gate,up,down), lm_head where the model does not tie it to the "
+      "embedding (not in all), or a list of these with commas.");
+  given.layers = line.option("--layers", flags.layers, "N", "Adapt only the last N layers; 0 adapts all.")
+                     ->check(quiet(CLI::Range(int64_t{0}, int64_t{1} << 16)));
+  line.add_option(
+          "--init-adapter", flags.init_adapter,
+          "Adapter to start from, instead of a fresh one; kind, ranks, alphas and sites are its own. A PEFT or MLX "
+          "directory, a GGUF LoRA, or a LyCORIS or kohya .safetensors file.")
+      ->type_name("PATH");
+  CLI::Option* trigger =
+      line.add_option(
+              "--trigger", flags.trigger,
+              "Word that calls the adapter up; kept in its metadata for programs that show it. The data are used "
+              "as they are.")
+          ->type_name("WORD");
+  line.option("--trigger-position", flags.trigger_position, "WHERE",
+              "Where a prompt should have the trigger: prepend, append or replace.")
+      ->check(quiet(CLI::IsMember({"prepend", "append", "replace"})))
+      ->needs(trigger);
   given.context = line.option("--context", flags.context, "TOKENS",
                               "Longest sequence; the default is less where the model's own limit is.")
                       ->check(quiet(CLI::Range(int64_t{2}, kMost)));
@@ -100,25 +117,62 @@ int64_t parse_micro_tokens(const std::string& text) {
 std::vector<Site> choose_sites(const DecoderModel& model, const TrainFlags& flags) {
   std::set<std::string> names;
   for (const SiteName site : parse_sites(flags.sites)) {
-    if (site == SiteName::kLmHead)
-      fail(Error::Kind::kUsage, "--sites {}: lm_head cannot be adapted: {}; leave it out", flags.sites,
-           model.tied_head() ? "in this model it shares its weight with the embedding"
-                             : "only the layers' own products can be");
+    if (site == SiteName::kLmHead && model.tied_head())
+      fail(Error::Kind::kUsage,
+           "--sites {}: lm_head cannot be adapted: in this model it shares its weight with the embedding; leave it out",
+           flags.sites);
     names.insert(std::string(site_name(site)));
   }
   return select_sites(model.sites(), names, static_cast<int>(flags.layers));
 }
 
+// What a run that goes on from another adapter takes from it; flags that say otherwise are refused.
+void take_over(const AdapterFile& initial, const DecoderModel& model, const Given& given, TrainFlags& flags) {
+  const AdapterFacts facts = adapter_facts(initial.sites);
+  const auto check = [&](const CLI::Option* option, bool agrees, const std::string& found) {
+    if (option->count() > 0 && !agrees)
+      fail(Error::Kind::kUsage, "{} {} contradicts {}, which has {}; leave {} out", option->get_name(),
+           option->results().front(), flags.init_adapter, found, option->get_name());
+  };
+  const auto list = [](const auto& values) { return fmt::format("{}", fmt::join(values, ", ")); };
+  const int layers = model.config().layers, first = layers - static_cast<int>(facts.layers.size());
+  const bool top = facts.layers.empty() || *facts.layers.begin() == first;
+  std::set<std::string> sites;
+  for (const SiteName site : parse_sites(flags.sites)) sites.insert(std::string(site_name(site)));
+  AdapterFlags& asked = flags.adapter_flags;
+  for (const CLI::Option* option : asked.of_fresh)
+    if (option->count() > 0)
+      fail(Error::Kind::kUsage, "{} is for a fresh adapter, {} is there already; leave it out", option->get_name(),
+           flags.init_adapter);
+  const bool lokr = flags.adapter.kind == AdapterKind::kLokr;
+  check(asked.type_option, facts.kinds == std::set{asked.type}, "type " + list(facts.kinds));
+  check(lokr ? asked.dim_option : asked.rank_option, facts.ranks == std::set{flags.adapter.rank},
+        "rank " + list(facts.ranks));
+  check(lokr ? asked.lokr_alpha_option : asked.alpha_option, facts.alphas == std::set{flags.adapter.alpha},
+        "alpha " + list(facts.alphas));
+  check(given.sites, sites == std::set(facts.sites.begin(), facts.sites.end()), "sites " + list(facts.sites));
+  check(given.layers, top && (flags.layers > 0 ? flags.layers : layers) == std::ssize(facts.layers),
+        "layers " + list(facts.layers));
+  asked.type = list(facts.kinds);
+  if (facts.kinds.contains("lokr"))
+    flags.adapter.kind = AdapterKind::kLokr;
+  else
+    flags.adapter.kind = facts.kinds.contains("dora") ? AdapterKind::kDora : AdapterKind::kLora;
+  flags.adapter.rank = *facts.ranks.rbegin();
+  flags.adapter.alpha = *facts.alphas.rbegin();
+  flags.layers = first == 0 ? 0 : std::ssize(facts.layers);
+}
+
 // Before they are allocated: a rank that no machine holds would take this one down.
-void check_trainables(const std::vector<Site>& sites, int64_t rank) {
+void check_trainables(const std::vector<Site>& sites, const AdapterOptions& options) {
   constexpr int64_t kBytes = 16;  // value, gradient and two moments, F32
-  int64_t parameters = 0;
-  for (const Site& site : sites) parameters += rank * (site.in + site.out);
+  const int64_t parameters = count_parameters(sites, options);
+  const std::string_view flag = options.kind == AdapterKind::kLokr ? "--lokr-dim" : "--rank";
   if (parameters > machine_bytes() / kBytes)
     fail(Error::Kind::kMemory,
-         "--rank {}: the {} trainable parameters take {} ({} bytes each), this machine has {}; lower --rank or adapt "
-         "fewer layers",
-         rank, grouped(parameters), bytes_text(parameters * kBytes), kBytes, bytes_text(machine_bytes()));
+         "{} {}: the {} trainable parameters take {} ({} bytes each), this machine has {}; lower it or adapt fewer "
+         "layers",
+         flag, options.rank, grouped(parameters), bytes_text(parameters * kBytes), kBytes, bytes_text(machine_bytes()));
 }
 
 // The options with which the run fits into its memory beside `fixed_bytes`.
@@ -228,18 +282,21 @@ std::string shell_quoted(const std::string& text) {
 }
 
 // `chat`: the data were conversations; a prompt for an adapter of plain text takes no chat format.
-void print_summary(const TrainFlags& flags, bool chat, const TrainResult& result) {
+void print_summary(const TrainFlags& flags, bool chat, const TrainResult& result,
+                   std::span<const OutputDirectory::File> written) {
   const std::string out = shell_quoted(flags.out), model = shell_quoted(flags.model);
   std::string chat_flags = chat ? "" : " --raw";
   if (chat && !flags.chat_template.empty()) chat_flags = " --chat-template " + flags.chat_template;
   say("\n{} after {} in {}: mean loss of the last epoch {:.4f}\n", reason_name(result.reason),
       counted(result.steps, "step"), duration_text(result.ms / 1e3), result.final_loss);
-  say("The adapter lies in {} as a PEFT directory and as adapter.gguf; train_log.json beside it tells the whole run.\n",
-      out);
+  std::vector<std::string> formats;
+  for (const OutputDirectory::File& file : written) formats.push_back(file.format);
+  say("The adapter lies in {} in these formats: {}; train_log.json beside it tells the whole run.\n", out,
+      fmt::join(formats, ", "));
   say("Use it:\n  patina generate --model {} --adapter {}{} --prompt 'your {}'\n", model, out, chat_flags,
       chat ? "question" : "text");
-  say("  llama-cli -m {} --lora {}\n", model,
-      shell_quoted((std::filesystem::path(flags.out) / "adapter.gguf").string()));
+  for (const OutputDirectory::File& file : written)
+    if (file.format == "gguf") say("  llama-cli -m {} --lora {}\n", model, shell_quoted(file.path.string()));
 }
 
 // Whether a signal came before the first step.
@@ -269,6 +326,7 @@ void show_plan(const TrainRun& run, const TimeEstimate& time, EventWriter& event
 int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   TrainOptions& options = flags.options;
   options.micro_tokens = parse_micro_tokens(flags.micro_tokens);
+  flags.adapter = adapter_options(flags.adapter_flags, options.seed);
   options.schedule = kSchedules.at(flags.schedule);
   parse_recompute(flags.memory.recompute, 1);  // before anything slow
   memory_budget(flags.memory.memory);
@@ -294,7 +352,16 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
          "--batch-tokens {} is less than --context {}: a step must hold the longest sequence; raise the one or lower "
          "the other",
          options.batch_tokens, flags.context);
-  const std::vector<Site> sites = choose_sites(model.weights, flags);
+  std::optional<AdapterFile> initial;
+  if (!flags.init_adapter.empty()) {
+    initial = read_fitting_adapter(model.weights, flags.init_adapter);
+    take_over(*initial, model.weights, given, flags);
+  }
+  std::vector<Site> sites;
+  if (initial)
+    for (const AdaptedSite& site : initial->sites) sites.push_back({site.layer, site.site, site.in, site.out});
+  else
+    sites = choose_sites(model.weights, flags);
   data_options.context_tokens = flags.context;
   const Dataset data = load_dataset(flags.data, *model.tokenizer, data_options);
   if (ended_early(events)) return kSignalled + interrupt_signal();
@@ -304,10 +371,14 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   }
 
   const int64_t process_bytes = anonymous_bytes();
-  check_trainables(sites, flags.rank);
-  Adapter adapter(sites, {.rank = flags.rank, .alpha = flags.alpha, .seed = options.seed});
+  if (!initial) check_trainables(sites, flags.adapter);
+  const std::unique_ptr<Adapter> made =
+      initial ? std::make_unique<Adapter>(model.weights.sites(), initial->sites, flags.init_adapter)
+              : std::make_unique<Adapter>(sites, flags.adapter);
+  Adapter& adapter = *made;
   const int64_t budget_bytes = memory_budget(flags.memory.memory);
-  const int64_t fixed_bytes = process_bytes + 4 * static_cast<int64_t>(adapter.parameters().values().size_bytes());
+  const int64_t fixed_bytes = process_bytes + 4 * static_cast<int64_t>(adapter.parameters().values().size_bytes()) +
+                              adapter.constant_bytes();
   ThreadPool pool(flags.threads);
   std::unique_ptr<Trainer> trainer = fit(model, adapter, data, flags, budget_bytes, fixed_bytes, pool);
   const TrainPlan plan = trainer->plan();
@@ -371,13 +442,19 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   file.metadata = {{"patina.version", PATINA_VERSION},
                    {kBaseFingerprint, run.model_fingerprint},
                    {"patina.data_fingerprint", data.fingerprint}};
-  for (const OutputDirectory::File& written : out->write(file, adapter_base(model.weights), log))
-    events.write("export", {{"path", written.path.string()},
-                            {"format", written.format},
-                            {"tensors", written.tensors},
-                            {"bytes", written.bytes}});
+  if (initial)
+    for (const char* key : {kTrigger, kTriggerPosition})
+      if (const auto kept = initial->metadata.find(key); kept != initial->metadata.end()) file.metadata.insert(*kept);
+  if (!flags.trigger.empty()) {
+    file.metadata[kTrigger] = flags.trigger;
+    file.metadata[kTriggerPosition] = flags.trigger_position;
+  }
+  const std::vector<OutputDirectory::File> written = out->write(file, adapter_base(model.weights), log);
+  for (const OutputDirectory::File& one : written)
+    events.write("export",
+                 {{"path", one.path.string()}, {"format", one.format}, {"tensors", one.tensors}, {"bytes", one.bytes}});
   events.write("done", done);
-  print_summary(flags, data.chat, result);
+  print_summary(flags, data.chat, result, written);
   return result.reason == TrainResult::Reason::kInterrupted ? kSignalled + interrupt_signal() : 0;
 }
 

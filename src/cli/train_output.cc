@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "formats/gguf.h"
+#include "formats/safetensors.h"
 
 namespace patina {
 
@@ -19,9 +21,10 @@ namespace {
 
 constexpr const char* kPeftFile = "adapter_model.safetensors";
 constexpr const char* kGgufFile = "adapter.gguf";
+constexpr const char* kLycorisFile = "adapter.safetensors";
 constexpr const char* kLogFile = "train_log.json";
 // A directory with an adapter_config.json is complete: it comes last.
-constexpr const char* kFiles[] = {kPeftFile, kGgufFile, kLogFile, "adapter_config.json"};
+constexpr const char* kFiles[] = {kPeftFile, kLycorisFile, kGgufFile, kLogFile, "adapter_config.json"};
 
 // Names of what this process, or one that was killed, makes in the directory while it writes.
 constexpr std::string_view kStaging = ".patina-";
@@ -80,14 +83,24 @@ OutputDirectory::~OutputDirectory() {
 std::vector<OutputDirectory::File> OutputDirectory::write(const AdapterFile& adapter, const AdapterBase& base,
                                                           const Json& log) {
   const fs::path staging = path_ / fmt::format("{}{}", kStaging, getpid());
+  const bool peft = format_obstacle(AdapterFormat::kPeft, adapter.sites).empty();
+  const bool gguf = format_obstacle(AdapterFormat::kGguf, adapter.sites).empty();
   std::error_code error;
   fs::create_directory(staging, error);
   if (error) fail_io(staging, error);
   try {
-    write_peft(staging, adapter, base);
-    write_gguf_lora(staging / kGgufFile, adapter, base);
+    if (peft)
+      write_adapter(AdapterFormat::kPeft, staging, adapter, base);
+    else
+      write_adapter(AdapterFormat::kLycoris, staging / kLycorisFile, adapter, base);
+    if (gguf) write_adapter(AdapterFormat::kGguf, staging / kGgufFile, adapter, base);
     write_file(staging / kLogFile, log.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-    for (const char* file : kFiles) fs::rename(staging / file, path_ / file);
+    for (const char* file : kFiles) {
+      if (fs::exists(staging / file))
+        fs::rename(staging / file, path_ / file);
+      else
+        fs::remove(path_ / file);  // an earlier run's
+    }
   } catch (const fs::filesystem_error& failure) {
     fs::remove_all(staging, error);
     fail_io(path_, failure.code());
@@ -96,9 +109,15 @@ std::vector<OutputDirectory::File> OutputDirectory::write(const AdapterFile& ada
     throw;
   }
   fs::remove(staging, error);
-  const int64_t tensors = 2 * static_cast<int64_t>(adapter.sites.size());
-  const auto size = [&](const char* file) { return static_cast<int64_t>(fs::file_size(path_ / file)); };
-  return {{path_ / kPeftFile, "peft", tensors, size(kPeftFile)}, {path_ / kGgufFile, "gguf", tensors, size(kGgufFile)}};
+  std::vector<File> files;
+  const auto add = [&](const char* file, const char* format, size_t tensors) {
+    files.push_back(
+        {path_ / file, format, static_cast<int64_t>(tensors), static_cast<int64_t>(fs::file_size(path_ / file))});
+  };
+  const char* weights = peft ? kPeftFile : kLycorisFile;
+  add(weights, peft ? "peft" : "lycoris", SafetensorsFile::open(path_ / weights).tensors().size());
+  if (gguf) add(kGgufFile, "gguf", GgufFile::open(path_ / kGgufFile).tensors().size());
+  return files;
 }
 
 }  // namespace patina

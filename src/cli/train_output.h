@@ -26,8 +26,9 @@ class OutputDirectory {
     std::string format;  // "peft", "gguf"
     int64_t tensors, bytes;
   };
-  // Writes adapter_config.json, adapter_model.safetensors, adapter.gguf and train_log.json; files of these names are
-  // replaced, others in the directory stay. Returns what adapters lie in.
+  // Writes train_log.json and the adapter: adapter_config.json and adapter_model.safetensors, or adapter.safetensors
+  // (LyCORIS) where PEFT has no form for it; and adapter.gguf where GGUF has one. Files of these names are replaced or
+  // removed, others in the directory stay. Returns what adapters lie in.
   std::vector<File> write(const AdapterFile& adapter, const AdapterBase& base, const Json& log);
 
   const std::filesystem::path& path() const { return path_; }

@@ -60,6 +60,7 @@ int64_t supervised_tokens(std::span<const Sequence> sequences, std::span<const s
 void fill(MicroBatch& batch, std::span<const Sequence> sequences, std::span<const size_t> which) {
   batch.tokens.clear();
   batch.positions.clear();
+  batch.samples.clear();
   batch.offsets.assign(1, 0);
   batch.first.clear();
   batch.rows.clear();
@@ -75,6 +76,7 @@ void fill(MicroBatch& batch, std::span<const Sequence> sequences, std::span<cons
       }
       batch.tokens.push_back(sequence.ids[i]);
       batch.positions.push_back(static_cast<int32_t>(i));
+      batch.samples.push_back(static_cast<int32_t>(sequence.sample));
     }
     batch.offsets.push_back(static_cast<int32_t>(batch.tokens.size()));
     batch.first.push_back(0);

@@ -27,6 +27,7 @@ int64_t supervised_tokens(std::span<const Sequence> sequences, std::span<const s
 struct MicroBatch {
   std::vector<int32_t> tokens;     // [T] inputs
   std::vector<int32_t> positions;  // [T], restart at each sequence
+  std::vector<int32_t> samples;    // [T], which sample of the data set the token is of
   std::vector<int32_t> offsets;    // [B+1]
   std::vector<int32_t> first;      // [B], zeros
   std::vector<int32_t> rows;       // [M] rows whose next token is a label

@@ -261,7 +261,10 @@ GgufFile GgufFile::open(const std::filesystem::path& path) {
     std::string key = in.read_name("metadata key");
     in.enter("metadata key " + printable(key));
     if (file.has(key)) in.refuse("{} appears twice; the file is damaged", in.what());
+    const uint64_t begin = in.position();
     GgufValue value = read_value(&in);
+    const auto* encoded = reinterpret_cast<const char*>(file.map_.bytes().data()) + begin;
+    file.entries_.push_back({key, {encoded, in.position() - begin}});
     file.metadata_.emplace(std::move(key), std::move(value));
   }
   if (const int64_t parts = file.int_or("split.count", 1); parts > 1) {
@@ -274,18 +277,19 @@ GgufFile GgufFile::open(const std::filesystem::path& path) {
   if (alignment < 8 || !std::has_single_bit(static_cast<uint64_t>(alignment)) || alignment > (1 << 30)) {
     in.refuse("general.alignment is {}, expected a power of two from 8 to 2^30; the file is damaged", alignment);
   }
+  file.alignment_ = static_cast<uint64_t>(alignment);
 
   file.tensors_.reserve(tensor_count);
   for (uint64_t i = 0; i < tensor_count; ++i) {
     in.enter(fmt::format("tensor {} of {}", i + 1, tensor_count));
-    GgufTensor tensor = read_tensor_entry(&in, static_cast<uint64_t>(alignment));
+    GgufTensor tensor = read_tensor_entry(&in, file.alignment_);
     if (!file.tensor_index_.emplace(tensor.name, i).second) {
       in.refuse("{} appears twice; the file is damaged", in.what());
     }
     file.tensors_.push_back(std::move(tensor));
   }
 
-  const uint64_t data_begin = gguf_align(in.position(), static_cast<uint64_t>(alignment));
+  const uint64_t data_begin = gguf_align(in.position(), file.alignment_);
   const uint64_t file_bytes = file.map_.bytes().size();
   for (GgufTensor& tensor : file.tensors_) {
     const uint64_t begin = data_begin + static_cast<uint64_t>(tensor.offset_bytes);  // both are below 2^63

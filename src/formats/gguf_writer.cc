@@ -71,22 +71,38 @@ void GgufWriter::set(std::string key, std::vector<int32_t> values) {
 
 void GgufWriter::add_entry(std::string key, std::string encoded) {
   PATINA_CHECK(!key.empty() && key.size() <= kGgufMaxNameBytes, "key {}", key);
-  for (const Entry& entry : entries_) PATINA_CHECK(entry.key != key, "key {} is set twice", key);
-  entries_.push_back({std::move(key), std::move(encoded)});
+  for (Entry& entry : entries_) {
+    if (entry.key != key) continue;
+    PATINA_CHECK(entry.copied, "key {} is set twice", key);
+    entry = {std::move(key), std::move(encoded), false};
+    return;
+  }
+  entries_.push_back({std::move(key), std::move(encoded), false});
+}
+
+void GgufWriter::copy_metadata(const GgufFile& file) {
+  PATINA_CHECK(entries_.empty(), "{} entries before those of {}", entries_.size(), file.path().string());
+  for (const GgufEntry& entry : file.entries()) entries_.push_back({entry.key, std::string(entry.encoded), true});
+  alignment_ = file.alignment();
 }
 
 void GgufWriter::add_tensor(std::string name, DType dtype, const Shape& shape, std::span<const std::byte> data) {
+  PATINA_CHECK(std::ssize(data) == bytes_of(dtype, shape.elements()), "tensor {}: {} bytes for {} of {}", name,
+               data.size(), shape.str(), info(dtype).name);
+  add_tensor(std::move(name), dtype, shape,
+             [copy = std::vector(data.begin(), data.end())](GgufSink sink) { sink(copy); });
+}
+
+void GgufWriter::add_tensor(std::string name, DType dtype, const Shape& shape, GgufSource source) {
   PATINA_CHECK(info(dtype).gguf_type >= 0, "GGUF has no type {}", info(dtype).name);
   PATINA_CHECK(!name.empty() && name.size() <= kGgufMaxNameBytes, "tensor name {}", name);
   PATINA_CHECK(shape.rank() > 0 && shape.elements() > 0 && shape[shape.rank() - 1] % info(dtype).block_values == 0,
                "tensor {} of {} with shape {}", name, info(dtype).name, shape.str());
-  PATINA_CHECK(std::ssize(data) == bytes_of(dtype, shape.elements()), "tensor {}: {} bytes for {} of {}", name,
-               data.size(), shape.str(), info(dtype).name);
   for (const PendingTensor& tensor : tensors_) PATINA_CHECK(tensor.name != name, "tensor {} is added twice", name);
-  tensors_.push_back({std::move(name), dtype, shape, {data.begin(), data.end()}});
+  tensors_.push_back({std::move(name), dtype, shape, std::move(source)});
 }
 
-void GgufWriter::write(const std::filesystem::path& path) const {
+void GgufWriter::write(const std::filesystem::path& path, FunctionRef<void()> last_check) const {
   std::string header;
   header.append(kGgufMagic);
   put(&header, kGgufVersion);
@@ -103,16 +119,21 @@ void GgufWriter::write(const std::filesystem::path& path) const {
     for (int axis = tensor.shape.rank() - 1; axis >= 0; --axis) put(&header, tensor.shape[axis]);
     put(&header, info(tensor.dtype).gguf_type);
     put(&header, offset);
-    offset = gguf_align(offset + tensor.data.size(), kGgufDefaultAlignment);
+    offset = gguf_align(offset + tensor.bytes(), alignment_);
   }
-  header.resize(gguf_align(header.size(), kGgufDefaultAlignment), '\0');
+  header.resize(gguf_align(header.size(), alignment_), '\0');
 
   AtomicFile file(path);
   file.write(header);
   for (const PendingTensor& tensor : tensors_) {
-    file.write(tensor.data);
-    file.write(std::string(gguf_align(tensor.data.size(), kGgufDefaultAlignment) - tensor.data.size(), '\0'));
+    const int64_t begin = file.written_bytes();
+    tensor.source([&](std::span<const std::byte> bytes) { file.write(bytes); });
+    const auto written = static_cast<uint64_t>(file.written_bytes() - begin);
+    PATINA_CHECK(written == tensor.bytes(), "tensor {}: {} bytes for {} of {}", tensor.name, written,
+                 tensor.shape.str(), info(tensor.dtype).name);
+    file.write(std::string(gguf_align(written, alignment_) - written, '\0'));
   }
+  last_check();
   file.commit();
 }
 

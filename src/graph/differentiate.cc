@@ -1,6 +1,8 @@
 #include "graph/differentiate.h"
 
+#include "ops/copy.h"
 #include "ops/elementwise.h"
+#include "ops/view.h"
 
 namespace patina {
 
@@ -34,14 +36,15 @@ class Builder final : public GradientBuilder {
     return input != kNoValue && input < forward_values_ && wanted_[static_cast<size_t>(input)] != 0;
   }
   ValueId so_far(ValueId input) override {
-    const auto found = gradient_.find(input);
-    return found == gradient_.end() ? kNoValue : found->second;
+    const auto found = gradient_.find(reshaped(input));
+    return found == gradient_.end() ? kNoValue : in_shape_of(input, found->second);
   }
   void set_gradient(ValueId input, ValueId sum) override {
     PATINA_CHECK(wants(input), "gradient of {} is not wanted", graph_.value(input).name);
     PATINA_CHECK(graph_.value(sum).extents == graph_.value(input).extents, "gradient of {}: {} for {}",
                  graph_.value(input).name, graph_.maximum_shape(sum).str(), graph_.maximum_shape(input).str());
-    gradient_[input] = sum;
+    const ValueId source = reshaped(input);
+    gradient_[source] = in_shape_of(source, sum);
   }
   void contribute(ValueId input, ValueId part) override {
     if (part == kNoValue) return;
@@ -54,6 +57,24 @@ class Builder final : public GradientBuilder {
   const std::map<ValueId, ValueId>& gradients() const { return gradient_; }
 
  private:
+  // What a value is a dense reshape of, or itself. Both are the same numbers, so they have one gradient, kept in the
+  // shape of the first: what a reader of the one adds goes on top of what readers of the other did.
+  ValueId reshaped(ValueId id) const {
+    for (int producer = graph_.value(id).producer; producer >= 0; producer = graph_.value(id).producer) {
+      const Node& node = graph_.nodes()[static_cast<size_t>(producer)];
+      const auto* const view = dynamic_cast<const View*>(node.op.get());
+      if (view == nullptr || view->kind != View::Kind::kReshape) break;
+      id = node.inputs[0];
+    }
+    return id;
+  }
+  ValueId in_shape_of(ValueId like, ValueId gradient) {
+    const std::string label = graph_.value(like).name;
+    if (graph_.value(gradient).extents == graph_.value(like).extents) return gradient;
+    if (!graph_.contiguous(gradient)) gradient = dense_copy(graph_, gradient, label);
+    return reshape(graph_, gradient, Extents(graph_.value(like).extents), label);
+  }
+
   Graph& graph_;
   const Formulation formulation_;
   FormulationCounts& formulations_;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "adapter/prelude.h"
 #include "base/philox.h"
 #include "base/scalar_math.h"
 
@@ -48,7 +49,9 @@ Generator::Generator(const DecoderModel& model, Adapter* adapter, const Backend&
                      int64_t cache_tokens)
     : capacity_(cache_tokens),
       graph_(build_cache_graph(model, adapter, cache_tokens, std::min(cache_tokens, kPromptTokens), 1)),
-      executor_(std::make_unique<Executor>(graph_->graph, backend, pool)) {}
+      executor_(std::make_unique<Executor>(graph_->graph, backend, pool)) {
+  Prelude(adapter, backend, pool).run();
+}
 
 std::span<const float> Generator::feed(std::span<const int32_t> tokens) {
   PATINA_CHECK(!tokens.empty(), "no token");

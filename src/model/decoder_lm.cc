@@ -7,6 +7,7 @@
 #include "graph/fuse.h"
 #include "graph/recompute.h"
 #include "ops/cache_append.h"
+#include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/frozen_linear.h"
@@ -25,7 +26,7 @@ float score_scale(int64_t head_width) { return static_cast<float>(exact_pow(stat
 struct DecoderUse {
   ValueId tokens, positions, rope;
   SequenceInputs sequences;
-  bool few_rows;
+  LinearUse linear;
   // Replaces a layer's new keys or values by all that queries may see: themselves, or a cache with them appended.
   std::function<ValueId(ValueId fresh, int layer, bool keys)> visible;
 };
@@ -48,7 +49,7 @@ ValueId build_decoder(Graph& graph, const DecoderModel& model, Adapter* adapter,
     const auto label = [&](std::string_view what) { return fmt::format("layers.{}.{}", i, what); };
     const auto project = [&](ValueId x, SiteName site, const Tensor& weight, ValueId acc) {
       return linear(graph, adapter, x, graph.frozen(label(site_name(site)), weight), acc, i, site_name(site),
-                    use.few_rows);
+                    use.linear);
     };
     const ValueId a =
         rms_norm(graph, h, graph.frozen(label("attn_norm"), layer.attention_norm), config.norm_eps, label("attn_norm"));
@@ -75,41 +76,85 @@ ValueId rope_value(Graph& graph, std::vector<float>& table, const DecoderConfig&
   return graph.frozen("rope", dense(table.data(), DType::kF32, Shape{positions, config.head_width}));
 }
 
+// Rows whose logits exist at a time where an adapter changes the head: the products are near full speed from here on.
+constexpr int64_t kPortionRows = 128;
+
+// The loss through a head that an adapter changes: its logits portion by portion. `portions` gets the nodes of each;
+// the graph's backward should compute all but the last again.
+void add_adapted_head(LossGraph& built, const DecoderModel& model, Adapter& adapter, ValueId hidden,
+                      const LossLimits& limits, const std::optional<RowPlaces>& places,
+                      std::vector<NodeRange>& portions) {
+  Graph& graph = built.graph;
+  const ValueId weight = graph.frozen("lm_head", model.head());
+  built.loss = kNoValue;
+  for (int64_t first = 0; first < limits.tokens; first += kPortionRows) {
+    const int first_node = static_cast<int>(graph.nodes().size());
+    const Extent m = graph.symbol(fmt::format("M{}", portions.size()), std::min(kPortionRows, limits.tokens - first));
+    const SupervisedRows supervised{graph.input("rows", DType::kI32, {m}), graph.input("labels", DType::kI32, {m})};
+    LinearUse use;
+    use.places = places;
+    if (use.places) use.places->rows = supervised.rows;
+    const ValueId h = gather_rows(graph, hidden, supervised.rows, "supervised");
+    const ValueId logits = adapter.linear(graph, h, weight, kNoValue, kNoLayer, site_name(SiteName::kLmHead), use);
+    built.loss = cross_entropy(graph, logits, supervised.labels, built.loss, "lm_head");
+    built.supervised.push_back(supervised);
+    portions.push_back({first_node, static_cast<int>(graph.nodes().size())});
+  }
+}
+
 }  // namespace
+
+std::vector<int64_t> LossGraph::sizes(int64_t token_count, int64_t sequences, int64_t row_count) const {
+  std::vector<int64_t> sizes = {token_count, sequences + 1, sequences};
+  for (size_t i = 0; i < supervised.size(); ++i) {
+    const int64_t most = graph.symbol_maximum(static_cast<int>(sizes.size()));
+    sizes.push_back(i + 1 == supervised.size() ? row_count : std::min(row_count, most));
+    row_count -= sizes.back();
+  }
+  return sizes;
+}
 
 std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
                                             const std::optional<GradientOptions>& gradients) {
-  // The loss works on the head's weight alone, chunk by chunk: an adapter of the head would be left out of it.
-  if (adapter != nullptr && adapter->adapts(kNoLayer, site_name(SiteName::kLmHead)))
-    fail(Error::Kind::kUsage,
-         "the adapter changes lm_head, through which no loss can be computed yet; only generate can use it");
   auto built = std::make_unique<LossGraph>();
   Graph& graph = built->graph;
   const Extent t = graph.symbol("T", limits.tokens), b1 = graph.symbol("B+1", limits.sequences + 1),
-               b = graph.symbol("B", limits.sequences), m = graph.symbol("M", limits.tokens);
+               b = graph.symbol("B", limits.sequences);
   built->tokens = graph.input("tokens", DType::kI32, {t});
   built->positions = graph.input("positions", DType::kI32, {t});
   built->offsets = graph.input("offsets", DType::kI32, {b1});
   built->first = graph.input("first", DType::kI32, {b});
-  built->rows = graph.input("rows", DType::kI32, {m});
-  built->labels = graph.input("labels", DType::kI32, {m});
   DecoderUse use{built->tokens,
                  built->positions,
                  rope_value(graph, built->rope, model.config(), limits.positions),
                  {built->offsets, built->offsets, built->first},
-                 false,
+                 {},
                  [](ValueId fresh, int, bool) { return fresh; }};
-  std::vector<NodeRange> layers;
-  const ValueId hidden =
-      gather_rows(graph, build_decoder(graph, model, adapter, use, layers), built->rows, "supervised");
-  built->loss =
-      head_loss(graph, hidden, graph.frozen("lm_head", model.head()), built->labels, gradients.has_value(), "lm_head");
+  if (gradients && adapter != nullptr && adapter->has_dropout()) {
+    built->samples = graph.input("samples", DType::kI32, {t});
+    built->step = graph.input("step", DType::kI32, {1});
+    use.linear.places = RowPlaces{built->step, built->samples, built->positions};
+  }
+  std::vector<NodeRange> layers, portions;
+  const ValueId hidden = build_decoder(graph, model, adapter, use, layers);
+  if (adapter != nullptr && adapter->adapts(kNoLayer, site_name(SiteName::kLmHead))) {
+    add_adapted_head(*built, model, *adapter, hidden, limits, use.linear.places, portions);
+  } else {
+    const Extent m = graph.symbol("M", limits.tokens);
+    built->supervised = {{graph.input("rows", DType::kI32, {m}), graph.input("labels", DType::kI32, {m})}};
+    const auto [rows, labels] = built->supervised[0];
+    built->loss = head_loss(graph, gather_rows(graph, hidden, rows, "supervised"),
+                            graph.frozen("lm_head", model.head()), labels, gradients.has_value(), "lm_head");
+  }
   graph.mark_output(built->loss);
   if (gradients) {
     PATINA_CHECK(adapter != nullptr, "gradient without an adapter");
     const int forward_nodes = static_cast<int>(graph.nodes().size());
     built->gradients = differentiate(graph, built->loss, adapter->gradients(graph), {}, gradients->formulation);
-    built->repeated_nodes = recompute(graph, forward_nodes, recompute_segments(layers, gradients->segments));
+    std::vector<NodeRange> segments = recompute_segments(layers, gradients->segments);
+    const std::vector<NodeRange> head = recompute_segments(portions, static_cast<int>(portions.size()));
+    segments.insert(segments.end(), head.begin(), head.end());
+    built->repeated_nodes = recompute(graph, forward_nodes, segments);
   }
   fuse_branches(graph);
   return built;
@@ -135,7 +180,7 @@ std::unique_ptr<CacheGraph> build_cache_graph(const DecoderModel& model, Adapter
                  built->positions,
                  rope_value(graph, built->rope, config, cache_tokens),
                  {built->q_offsets, built->kv_offsets, built->first},
-                 true,
+                 {.few_rows = true},
                  [&](ValueId fresh, int layer, bool keys) {
                    const std::string label = fmt::format("layers.{}.{}_cache", layer, keys ? "k" : "v");
                    std::vector<float>& memory = built->caches[static_cast<size_t>(2 * layer + (keys ? 0 : 1))];
@@ -145,7 +190,7 @@ std::unique_ptr<CacheGraph> build_cache_graph(const DecoderModel& model, Adapter
   std::vector<NodeRange> layers;
   const ValueId hidden = gather_rows(graph, build_decoder(graph, model, adapter, use, layers), built->rows, "last");
   built->logits = linear(graph, adapter, hidden, graph.frozen("lm_head", model.head()), kNoValue, kNoLayer,
-                         site_name(SiteName::kLmHead), true);
+                         site_name(SiteName::kLmHead), use.linear);
   graph.mark_output(built->logits);
   return built;
 }

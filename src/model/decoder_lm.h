@@ -15,17 +15,27 @@
 
 namespace patina {
 
+// Inputs [M]: which of the T rows have a label, and which.
+struct SupervisedRows {
+  ValueId rows, labels;
+};
+
 // Loss over sequences laid end to end. Symbols in this order: T input tokens, B+1 offsets, B sequences, M supervised
-// rows.
+// rows. Where an adapter changes the head, logits exist, so the supervised rows come in several portions, one symbol
+// each: as many as sizes() says.
 struct LossGraph {
   Graph graph;
   ValueId tokens, positions;  // [T]
   ValueId offsets, first;     // [B+1], [B]
-  ValueId rows, labels;       // [M]
-  ValueId loss;               // [1] sum of cross-entropy in nats over the M rows
-  int repeated_nodes = 0;     // forward nodes that run again in backward
-  Differentiation gradients;  // seed: bound by the caller; empty without gradient
-  std::vector<float> rope;    // the table that the graph reads
+  std::vector<SupervisedRows> supervised;
+  ValueId samples = kNoValue, step = kNoValue;  // [T], [1]: which sample, which optimizer step; where there is dropout
+  ValueId loss;                                 // [1] sum of cross-entropy in nats over the M rows
+  int repeated_nodes = 0;                       // forward nodes that run again in backward
+  Differentiation gradients;                    // seed: bound by the caller; empty without gradient
+  std::vector<float> rope;                      // the table that the graph reads
+
+  // The symbols of a run over so many tokens, sequences and supervised rows: portions are filled in order.
+  std::vector<int64_t> sizes(int64_t tokens, int64_t sequences, int64_t rows) const;
 };
 
 struct LossLimits {
@@ -42,8 +52,7 @@ struct GradientOptions {
   int segments = 1;
 };
 
-// With an adapter and `gradients`, gradients of its parameters are accumulated into its store. Error(kUsage) where the
-// adapter changes lm_head.
+// With an adapter and `gradients`, gradients of its parameters are accumulated into its store, and its dropout draws.
 std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
                                             const std::optional<GradientOptions>& gradients);
 

@@ -154,7 +154,7 @@ DecoderModel DecoderModel::load(const std::filesystem::path& path) {
 std::vector<Site> DecoderModel::sites() const {
   std::vector<Site> sites;
   const auto add = [&](int layer, SiteName site, const Tensor& weight) {
-    sites.push_back({layer, std::string(site_name(site)), weight.shape[1], weight.shape[0]});
+    sites.push_back({layer, std::string(site_name(site)), weight.shape[1], weight.shape[0], weight});
   };
   for (int i = 0; i < config_.layers; ++i) {
     const DecoderLayer& layer = layers_[static_cast<size_t>(i)];

@@ -21,11 +21,9 @@ void View::gradient(GradientBuilder& builder, const Node& node) const {
   Graph& graph = builder.graph();
   const ValueId x = node.inputs[0];
   if (!builder.wants(x)) return;
-  ValueId dy = builder.dy(node.outputs[0]);
+  const ValueId dy = builder.dy(node.outputs[0]);
   switch (kind) {
-    case Kind::kReshape:
-      if (!graph.contiguous(dy)) dy = dense_copy(graph, dy, node.label);
-      builder.contribute(x, reshape(graph, dy, graph.value(x).extents, node.label));
+    case Kind::kReshape:  // has one gradient with what it is a shape of: the builder's
       break;
     case Kind::kTranspose:
       // A copy: most rules and kernels read gradients along dense columns.

@@ -5,6 +5,7 @@
 #include "ops/attention.h"
 #include "ops/frozen_linear.h"
 #include "ops/head_loss.h"
+#include "ops/mix_blocks.h"
 
 namespace patina {
 
@@ -17,6 +18,16 @@ double elements(const Tensor& tensor) { return static_cast<double>(tensor.shape.
 // acc + a [M,K] . b: every output is a chain of K multiply-adds.
 double product(const Op&, Tensors in, Tensors out, double) {
   return 2.0 * elements(out[0]) * static_cast<double>(in[0].shape[1]);
+}
+
+// Every output is a chain over the blocks that it is mixed from; every element of dw one over all left numbers of a
+// row.
+double mix_blocks(const Op& op, Tensors in, Tensors out, double) {
+  return 2.0 * elements(out[0]) *
+         static_cast<double>(in[1].shape[static_cast<const MixBlocks&>(op).transposed ? 0 : 1]);
+}
+double mix_blocks_grad(const Op&, Tensors in, Tensors out, double) {
+  return 2.0 * elements(in[0]) * static_cast<double>(out[0].shape[1]);
 }
 
 // With the product of an adapter's branch, left [T,R] . right, where it is joined.
@@ -49,11 +60,18 @@ struct Entry {
   int unread = -1;  // the input whose shape alone is read
 };
 constexpr Entry kEntries[] = {
-    {"attention", attention},    {"attention_grad", attention_grad},
-    {"embedding", nullptr, 1},   {"frozen_linear", frozen_linear},
-    {"gather_rows", nullptr, 0}, {"head_loss", head_loss},
-    {"matmul", product},         {"outer_product", product},
-    {"rope", nullptr, 2},        {"scatter_rows", nullptr, -1, 2},
+    {"attention", attention},
+    {"attention_grad", attention_grad},
+    {"embedding", nullptr, 1},
+    {"frozen_linear", frozen_linear},
+    {"gather_rows", nullptr, 0},
+    {"head_loss", head_loss},
+    {"matmul", product},
+    {"mix_blocks", mix_blocks},
+    {"mix_blocks_grad", mix_blocks_grad},
+    {"outer_product", product},
+    {"rope", nullptr, 2},
+    {"scatter_rows", nullptr, -1, 2},
 };
 
 double row_bytes(const Tensor& tensor) {

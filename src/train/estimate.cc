@@ -63,7 +63,7 @@ TimeEstimate estimate_time(const DecoderModel& model, const Trainer& trainer, st
     pairs += length * (length + 1) / 2;
   }
   const int64_t count = static_cast<int64_t>(sequences.size());
-  const int64_t sizes[] = {tokens, count + 1, count, rows};
+  const std::vector<int64_t> sizes = trainer.sizes(tokens, count, rows);
   const TrainPlan& plan = trainer.plan();
   TimeEstimate estimate{};
   estimate.step_operations =

@@ -22,11 +22,12 @@ std::vector<int> segment_counts(int first, int layers) {
 MemoryFit fit_memory(const DecoderModel& model, Adapter& adapter, std::span<const Sequence> sequences,
                      const TrainOptions& options, FitChoices choices, int64_t budget_bytes, const Backend& backend,
                      int threads) {
+  const int64_t prelude_bytes = plan_memory(adapter.prelude(), backend, threads).arena_bytes;
   const auto plan = [&](int segments, int64_t micro_tokens, bool stream_weights) {
     const auto graph = build_loss_graph(model, &adapter, loss_limits(sequences, micro_tokens),
                                         GradientOptions{options.gradients.formulation, segments});
-    const int64_t arena_bytes = plan_memory(graph->graph, backend, threads).arena_bytes;
-    const int64_t weights_bytes = stream_weights ? resident_weight_bytes(model, plan_weight_stream(graph->graph, model))
+    const int64_t arena_bytes = plan_memory(graph->graph, backend, threads).arena_bytes + prelude_bytes;
+    const int64_t weights_bytes = stream_weights ? streamed_weight_bytes(model, graph->graph, adapter)
                                                  : model.file().file_bytes();
     return MemoryFit{segments,      stream_weights, micro_tokens,
                      weights_bytes, arena_bytes,    weights_bytes + arena_bytes <= budget_bytes};

@@ -21,18 +21,37 @@ bool all_finite(const Tensor& tensor) {
   return true;
 }
 
-void* address(const std::vector<int32_t>& ints) { return const_cast<int32_t*>(ints.data()); }
+void* address(const std::vector<int32_t>& ints, int64_t first = 0) { return const_cast<int32_t*>(ints.data()) + first; }
+
+StreamPlan plan_weight_stream(const Graph& graph, const DecoderModel& model) {
+  constexpr int64_t kLayersAhead = 2;  // one in use, and one that is read meanwhile
+  int64_t layer_bytes = 0;
+  for (const DecoderLayer& layer : model.layers()) {
+    int64_t bytes = 0;
+    for (const Tensor* weight : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
+      bytes += bytes_of(weight->dtype, weight->shape.elements());
+    layer_bytes = std::max(layer_bytes, bytes);
+  }
+  return plan_stream(graph, model.file().mapped(), kLayersAhead * layer_bytes);
+}
 
 }  // namespace
 
 LossRunner::LossRunner(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
                        const std::optional<GradientOptions>& gradients, const Backend& backend, ThreadPool& pool)
     : graph_(build_loss_graph(model, adapter, limits, gradients)),
-      executor_(std::make_unique<Executor>(graph_->graph, backend, pool)) {}
+      executor_(std::make_unique<Executor>(graph_->graph, backend, pool)),
+      prelude_(adapter, backend, pool) {}
 
-void LossRunner::stream_weights(StreamPlan plan) {
-  stream_ = std::make_unique<WeightStream>(std::move(plan));
+void LossRunner::begin_step(int64_t step) {
+  step_ = static_cast<int32_t>(step);
+  prelude_.run();
+}
+
+void LossRunner::stream_weights(const DecoderModel& model, const Adapter& adapter) {
+  stream_ = std::make_unique<WeightStream>(plan_weight_stream(graph_->graph, model));
   executor_->set_stream(stream_.get());
+  prelude_.stream_weights(plan_weight_stream(adapter.prelude(), model));
 }
 
 std::vector<int64_t> LossRunner::bind(const MicroBatch& batch, float gradient_scale) {
@@ -40,12 +59,21 @@ std::vector<int64_t> LossRunner::bind(const MicroBatch& batch, float gradient_sc
   executor_->bind(graph_->positions, address(batch.positions));
   executor_->bind(graph_->offsets, address(batch.offsets));
   executor_->bind(graph_->first, address(batch.first));
-  executor_->bind(graph_->rows, address(batch.rows));
-  executor_->bind(graph_->labels, address(batch.labels));
+  if (graph_->step != kNoValue) {
+    executor_->bind(graph_->step, &step_);
+    executor_->bind(graph_->samples, address(batch.samples));
+  }
   seed_ = gradient_scale;
   if (graph_->gradients.seed != kNoValue) executor_->bind(graph_->gradients.seed, &seed_);
   const auto size = [](const std::vector<int32_t>& ints) { return static_cast<int64_t>(ints.size()); };
-  return {size(batch.tokens), size(batch.offsets), size(batch.first), size(batch.rows)};
+  const std::vector<int64_t> sizes = graph_->sizes(size(batch.tokens), size(batch.first), size(batch.rows));
+  int64_t row = 0;
+  for (size_t i = 0; i < graph_->supervised.size(); ++i) {
+    executor_->bind(graph_->supervised[i].rows, address(batch.rows, row));
+    executor_->bind(graph_->supervised[i].labels, address(batch.labels, row));
+    row += sizes[sizes.size() - graph_->supervised.size() + i];
+  }
+  return sizes;
 }
 
 double LossRunner::run(const MicroBatch& batch, float gradient_scale, Profile* profile) {
@@ -69,20 +97,10 @@ std::string LossRunner::find_non_finite(const MicroBatch& batch, float gradient_
   return found;
 }
 
-StreamPlan plan_weight_stream(const Graph& graph, const DecoderModel& model) {
-  constexpr int64_t kLayersAhead = 2;  // one in use, and one that is read meanwhile
-  int64_t layer_bytes = 0;
-  for (const DecoderLayer& layer : model.layers()) {
-    int64_t bytes = 0;
-    for (const Tensor* weight : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
-      bytes += bytes_of(weight->dtype, weight->shape.elements());
-    layer_bytes = std::max(layer_bytes, bytes);
-  }
-  return plan_stream(graph, model.file().mapped(), kLayersAhead * layer_bytes);
-}
-
-int64_t resident_weight_bytes(const DecoderModel& model, const StreamPlan& stream) {
-  return model.file().file_bytes() - stream.streamed_bytes + stream.most_resident_bytes;
+int64_t streamed_weight_bytes(const DecoderModel& model, const Graph& loss, const Adapter& adapter) {
+  const StreamPlan plan = plan_weight_stream(loss, model);
+  return model.file().file_bytes() - plan.streamed_bytes + plan.most_resident_bytes +
+         plan_weight_stream(adapter.prelude(), model).most_resident_bytes;
 }
 
 LossLimits loss_limits(std::span<const Sequence> sequences, int64_t micro_tokens) {
@@ -107,6 +125,7 @@ LossLimits loss_limits(std::span<const Sequence> sequences, int64_t micro_tokens
 Evaluation evaluate(const DecoderModel& model, Adapter* adapter, std::span<const Sequence> sequences,
                     int64_t micro_tokens, const Backend& backend, ThreadPool& pool) {
   LossRunner runner(model, adapter, loss_limits(sequences, micro_tokens), std::nullopt, backend, pool);
+  runner.begin_step(0);
   std::vector<size_t> order(sequences.size());
   std::iota(order.begin(), order.end(), size_t{0});
   Evaluation result;

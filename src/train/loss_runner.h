@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "adapter/prelude.h"
 #include "backend/backend.h"
 #include "data/sampler.h"
 #include "graph/executor.h"
@@ -19,8 +20,10 @@ class LossRunner {
   LossRunner(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
              const std::optional<GradientOptions>& gradients, const Backend& backend, ThreadPool& pool);
 
-  // From now on frozen weights are streamed, as plan_weight_stream() has it for this graph.
-  void stream_weights(StreamPlan plan);
+  // From now on frozen weights are streamed, about two layers of them in memory at a time (graph/stream.h).
+  void stream_weights(const DecoderModel& model, const Adapter& adapter);
+  // Before the first run, and whenever the adapter's parameters have changed. `step` says which numbers dropout draws.
+  void begin_step(int64_t step);
 
   // Sum of cross-entropy over the supervised tokens of a micro-batch, in nats. With gradient, adds gradient_scale * d
   // loss to the adapter's gradients. A micro-batch without supervised tokens costs nothing and gives 0.
@@ -34,6 +37,11 @@ class LossRunner {
   void prefault() { executor_->prefault(); }
   const Graph& graph() const { return graph_->graph; }
   const Plan& plan() const { return executor_->plan(); }
+  int64_t arena_bytes() const { return plan().arena_bytes + prelude_.arena_bytes(); }
+  // The symbols of a run over so many tokens, sequences and supervised rows.
+  std::vector<int64_t> sizes(int64_t tokens, int64_t sequences, int64_t rows) const {
+    return graph_->sizes(tokens, sequences, rows);
+  }
   const FormulationCounts& formulations() const { return graph_->gradients.formulations; }
 
  private:
@@ -42,13 +50,13 @@ class LossRunner {
   std::unique_ptr<LossGraph> graph_;
   std::unique_ptr<WeightStream> stream_;
   std::unique_ptr<Executor> executor_;
+  Prelude prelude_;
   float seed_ = 0.0f;
+  int32_t step_ = 0;
 };
 
-// Streams the weights of a loss graph, with about two layers of them in memory at a time (graph/stream.h).
-StreamPlan plan_weight_stream(const Graph& graph, const DecoderModel& model);
-// Of the model's file, at one time.
-int64_t resident_weight_bytes(const DecoderModel& model, const StreamPlan& stream);
+// Of the model's file in memory at one time, where the weights of a loss graph and of its adapter are streamed.
+int64_t streamed_weight_bytes(const DecoderModel& model, const Graph& loss, const Adapter& adapter);
 
 // Largest micro-batch, and longest sequence, that `steps` need: the limits of the graph.
 LossLimits loss_limits(std::span<const Sequence> sequences, int64_t micro_tokens);

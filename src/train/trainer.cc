@@ -14,7 +14,7 @@ constexpr int64_t kAutoMicroTokens = 512;  // products are at full speed from he
 constexpr int kZeroStepsToReport = 3;      // with B = 0 the gradient of A is exactly zero in the first step
 
 // What a profile calls the time between the nodes.
-constexpr std::string_view kData = "data", kOptimizer = "optimizer", kReports = "reports";
+constexpr std::string_view kData = "data", kOptimizer = "optimizer", kReports = "reports", kPrelude = "prelude";
 
 void lap(Profile* profile, std::string_view what) {
   if (profile != nullptr) profile->lap(what);
@@ -64,14 +64,13 @@ Trainer::Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Se
   plan_.micro_sequences = limits_.sequences;
   plan_.weights_bytes = model.file().file_bytes();
   if (options.stream_weights) {
-    StreamPlan stream = plan_weight_stream(runner_.graph(), model);
-    plan_.weights_bytes = resident_weight_bytes(model, stream);
-    runner_.stream_weights(std::move(stream));
+    plan_.weights_bytes = streamed_weight_bytes(model, runner_.graph(), adapter);
+    runner_.stream_weights(model, adapter);
   }
   const int64_t buffer_bytes = static_cast<int64_t>(adapter.parameters().values().size_bytes());
-  plan_.trainable_bytes = 2 * buffer_bytes;
+  plan_.trainable_bytes = 2 * buffer_bytes + adapter.constant_bytes();
   plan_.moments_bytes = 2 * buffer_bytes;
-  plan_.arena_bytes = runner_.plan().arena_bytes;
+  plan_.arena_bytes = runner_.arena_bytes();
   const ValueId loss = runner_.graph().outputs().front();
   plan_.saved_bytes = live_bytes(runner_.graph(), runner_.plan(), runner_.graph().value(loss).producer);
   plan_.formulations = runner_.formulations();
@@ -91,6 +90,8 @@ double Trainer::run_step(const std::vector<size_t>& step, StepReport* report, Pr
   for (const size_t index : step) report->tokens += static_cast<int64_t>(sequences_[index].ids.size());
   const float scale = report->supervised > 0 ? static_cast<float>(1.0 / static_cast<double>(report->supervised)) : 0.0f;
   lap(profile, kOptimizer);
+  runner_.begin_step(report->step);
+  lap(profile, kPrelude);
   double loss_sum = 0.0;
   for (const std::vector<size_t>& which : cut_step(sequences_, step, plan_.micro_tokens)) {
     fill(batch_, sequences_, which);

@@ -34,7 +34,7 @@ struct TrainPlan {
   int64_t micro_tokens;     // as resolved
   int64_t micro_sequences;  // at most, in one micro-batch
   int64_t weights_bytes;    // of the mapped file; where weights are streamed, of it at one time
-  int64_t trainable_bytes;  // values and gradients
+  int64_t trainable_bytes;  // values and gradients, and what the adapter keeps beside them
   int64_t moments_bytes;
   int64_t arena_bytes;             // activations saved for backward, and scratch
   int64_t saved_bytes;             // of the arena: kept from forward for backward
@@ -92,6 +92,10 @@ class Trainer {
 
   const TrainPlan& plan() const { return plan_; }
   const Graph& graph() const { return runner_.graph(); }
+  // The symbols of its graph for so many tokens, sequences and supervised rows.
+  std::vector<int64_t> sizes(int64_t tokens, int64_t sequences, int64_t rows) const {
+    return runner_.sizes(tokens, sequences, rows);
+  }
 
   // Trains. `stop` is asked after every step; true ends the run there. Error(kNonFinite) naming step and op where a
   // loss or gradient is not finite: that step is not applied. `profile`, where given, gets all the time of the steps.

@@ -82,14 +82,14 @@ class AdapterFiles : public ::testing::Test {
   json config() const { return json::parse(read_file(directory_ / "adapter_config.json")); }
   // Writes the plain adapter and changes one key of its config.
   void with_config(const std::string& key, const json& value) {
-    write_peft(directory_, {some_pairs(), "", {}}, base_);
+    write_adapter(AdapterFormat::kPeft, directory_, {some_pairs(), "", {}}, base_);
     json changed = config();
     changed[key] = value;
     write_file(directory_ / "adapter_config.json", changed.dump());
   }
   // A PEFT directory with these tensors under a plain config of rank 2.
   void write_weights(const SafetensorsWriter& writer) {
-    write_peft(directory_, {some_pairs(), "", {}}, base_);
+    with_config("target_modules", nullptr);
     writer.write(directory_ / "adapter_model.safetensors");
   }
 
@@ -121,7 +121,7 @@ std::span<const std::byte> bytes_of_floats(const std::vector<float>& values) {
 const std::string kQ = "base_model.model.model.layers.0.self_attn.q_proj";
 
 TEST_F(AdapterFiles, PeftRoundTrip) {
-  write_peft(directory_, {some_pairs(), "", {{"patina.version", "0.1.0"}}}, base_);
+  write_adapter(AdapterFormat::kPeft, directory_, {some_pairs(), "", {{"patina.version", "0.1.0"}}}, base_);
   for (const fs::path& path : {directory_, directory_ / "adapter_model.safetensors"}) {
     const AdapterFile back = read_adapter(path, base_);
     expect_same(back.sites, some_pairs());
@@ -133,7 +133,7 @@ TEST_F(AdapterFiles, PeftRoundTrip) {
 // The bytes by the two formats' own rules, without our reader.
 TEST_F(AdapterFiles, PeftBytes) {
   const std::vector<AdaptedSite> pairs = some_pairs();
-  write_peft(directory_, {pairs, "", {{"patina.x", "y"}}}, base_);
+  write_adapter(AdapterFormat::kPeft, directory_, {pairs, "", {{"patina.x", "y"}}}, base_);
   EXPECT_EQ(config(), json::parse(R"({"peft_type": "LORA", "task_type": "CAUSAL_LM",
     "base_model_name_or_path": "some/base", "r": 2, "lora_alpha": 3, "lora_dropout": 0.0,
     "target_modules": ["q_proj", "v_proj", "down_proj", "lm_head"], "bias": "none", "fan_in_fan_out": false,
@@ -162,7 +162,8 @@ TEST_F(AdapterFiles, PeftBytes) {
 
 TEST_F(AdapterFiles, PeftTargetsOfSomeLayers) {
   base_.layers = 12;
-  write_peft(directory_, {{pair_at(1, "q", 6, 8, 2, 3), pair_at(11, "q", 6, 8, 2, 3)}, "", {}}, base_);
+  write_adapter(AdapterFormat::kPeft, directory_, {{pair_at(1, "q", 6, 8, 2, 3), pair_at(11, "q", 6, 8, 2, 3)}, "", {}},
+                base_);
   EXPECT_EQ(config()["target_modules"],
             json::parse(R"(["model.layers.1.self_attn.q_proj", "model.layers.11.self_attn.q_proj"])"));
 }
@@ -171,7 +172,7 @@ TEST_F(AdapterFiles, PeftRanksAndAlphasThatDiffer) {
   std::vector<AdaptedSite> pairs = some_pairs();
   pairs[1] = pair_at(0, "v", 6, 4, 5, 3);
   lora(pairs[3]).alpha = 0.3f;
-  write_peft(directory_, {pairs, "", {}}, base_);
+  write_adapter(AdapterFormat::kPeft, directory_, {pairs, "", {}}, base_);
   EXPECT_EQ(config()["r"], 2);
   EXPECT_EQ(config()["rank_pattern"], json::parse(R"({"model.layers.0.self_attn.v_proj": 5})"));
   EXPECT_EQ(config()["alpha_pattern"].size(), 1u);
@@ -180,7 +181,7 @@ TEST_F(AdapterFiles, PeftRanksAndAlphasThatDiffer) {
 }
 
 TEST_F(AdapterFiles, PeftPatternsMatchAsSuffixOrExpressionFirstOneFirst) {
-  write_peft(directory_, {some_pairs(), "", {}}, base_);
+  write_adapter(AdapterFormat::kPeft, directory_, {some_pairs(), "", {}}, base_);
   std::string text = read_file(directory_ / "adapter_config.json");
   const std::string empty = "\"alpha_pattern\": {}";
   text.replace(
@@ -214,8 +215,7 @@ TEST_F(AdapterFiles, PeftHalfPrecisionAndHeadlessNames) {
 
 TEST_F(AdapterFiles, PeftRefusesOptions) {
   const std::vector<std::pair<std::string, json>> options = {
-      {"peft_type", "LOKR"},
-      {"use_dora", true},
+      {"peft_type", "LOHA"},
       {"modules_to_save", {"embed_tokens"}},
       {"bias", "lora_only"},
       {"lora_bias", true},
@@ -272,21 +272,42 @@ TEST_F(AdapterFiles, PeftRefusesTensors) {
   };
   const std::string a = kQ + ".lora_A.weight", b = kQ + ".lora_B.weight";
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
-  refused({{a, {2, 6}, 0}}, {"lora_A.weight", "factor B"});
-  refused({{b, {8, 2}, 0}}, {"lora_B.weight", "factor A"});
+  refused({{a, {2, 6}, 0}}, {"lora_A.weight", ".lora_B.weight"});
+  refused({{b, {8, 2}, 0}}, {"lora_B.weight", ".lora_A.weight"});
   refused({{a, {2, 6}, 0}, {b, {8, 3}, 0}}, {"[2, 6]", "[8, 3]"});
   refused({{a, {12}, 0}, {b, {8, 2}, 0}}, {"lora_A.weight", "[12]", "[rank, in]"});
   refused({{a, {0, 6}, 0}, {b, {8, 0}, 0}}, {"lora_A.weight", "[0, 6]"});
   refused({{a, {2, 6}, nan}, {b, {8, 2}, 0}}, {"lora_A.weight", "nan", "row 1, column 5"});
   refused({{a, {2, 6}, 0}, {b, {8, 2}, infinity}}, {"lora_B.weight", "inf", "row 7, column 1"});
-  refused({{a, {2, 6}, 0}, {b, {8, 2}, 0}, {kQ + ".lora_magnitude_vector", {8}, 0}}, {"lora_magnitude_vector"});
+  refused({{a, {2, 6}, 0}, {b, {8, 2}, 0}, {kQ + ".lora_magnitude_vector", {8}, 0}}, {"q_proj", "not of the kind"});
   refused({{"base_model.model.model.layers.0.mlp.experts.lora_A.weight", {2, 6}, 0}}, {"experts"});
   refused({{a, {2, 6}, 0}, {"model.layers.0.self_attn.q_proj.lora_A.weight", {2, 6}, 0}}, {"same layer"});
-  refused({}, {"no LoRA factors"});
+  refused({}, {"no factors"});
+}
+
+// Layers that the config names and the weights lack, and the other way round: nothing loads half.
+TEST_F(AdapterFiles, PeftTargetsAndWeightsAgree) {
+  with_config("target_modules", {"q_proj", "v_proj", "lm_head"});
+  expect_refused(directory_, {"model.layers.0.mlp.down_proj is not expected", "model.layers.1.mlp.down_proj", "; "});
+  with_config("target_modules", {"q_proj", "v_proj", "down_proj", "up_proj", "lm_head"});
+  expect_refused(directory_, {"model.layers.0.mlp.up_proj is missing"});
+  with_config("layers_to_transform", {0});
+  expect_refused(directory_, {"model.layers.1.self_attn.q_proj is not expected"});
+  for (const json& targets : {json(R"(.*\.(q_proj|v_proj|down_proj)|lm_head)"), json(nullptr)}) {
+    with_config("target_modules", targets);
+    EXPECT_EQ(read_adapter(directory_, base_).sites.size(), 7u);
+  }
+  base_.layers = 1;
+  expect_refused(directory_, {"layers.1.q", "the model has 1 layers"});
+}
+
+TEST_F(AdapterFiles, PeftDoraWithoutMagnitudes) {
+  with_config("use_dora", true);
+  expect_refused(directory_, {"q_proj", "not of the kind"});
 }
 
 TEST_F(AdapterFiles, GgufRoundTrip) {
-  write_gguf_lora(gguf_, {some_pairs(), "", {{"patina.version", "0.1.0"}}}, base_);
+  write_adapter(AdapterFormat::kGguf, gguf_, {some_pairs(), "", {{"patina.version", "0.1.0"}}}, base_);
   const AdapterFile back = read_adapter(gguf_, base_);
   expect_same(back.sites, some_pairs());
   EXPECT_EQ(back.base_model, "some/base");
@@ -295,7 +316,7 @@ TEST_F(AdapterFiles, GgufRoundTrip) {
 
 TEST_F(AdapterFiles, GgufNamesShapesAndRowOrder) {
   const std::vector<AdaptedSite> pairs = some_pairs();
-  write_gguf_lora(gguf_, {pairs, "", {}}, base_);
+  write_adapter(AdapterFormat::kGguf, gguf_, {pairs, "", {}}, base_);
   const GgufFile file = GgufFile::open(gguf_);
   EXPECT_EQ(file.require_string("general.type"), "adapter");
   EXPECT_EQ(file.require_string("general.architecture"), "llama");
@@ -327,7 +348,7 @@ TEST_F(AdapterFiles, GgufNamesShapesAndRowOrder) {
 // A map that is not its own inverse: scatter on the way out, gather on the way in.
 TEST_F(AdapterFiles, GgufRowMapThatIsNoInvolution) {
   q_rows_ = {3, 0, 1, 2, 7, 4, 5, 6};
-  write_gguf_lora(gguf_, {some_pairs(), "", {}}, base_);
+  write_adapter(AdapterFormat::kGguf, gguf_, {some_pairs(), "", {}}, base_);
   expect_same(read_adapter(gguf_, base_).sites, some_pairs());
   AdapterBase unmapped = base_;
   unmapped.row_map = nullptr;
@@ -341,7 +362,7 @@ TEST_F(AdapterFiles, GgufFoldsAlphasExactlyWherePossible) {
   pairs[1] = pair_at(0, "v", 6, 4, 5, 3);  // another rank needs no folding
   lora(pairs[2]).alpha = 7;                // rounds
   lora(pairs[3]).alpha = 0;                // switched off
-  write_gguf_lora(gguf_, {pairs, "", {}}, base_);
+  write_adapter(AdapterFormat::kGguf, gguf_, {pairs, "", {}}, base_);
   const std::vector<AdaptedSite> back = read_adapter(gguf_, base_).sites;
   for (size_t i = 0; i < pairs.size(); ++i) {
     EXPECT_EQ(lora(back[i]).alpha, lora(back[0]).alpha) << i;
@@ -393,14 +414,14 @@ TEST_F(GgufRefusals, Metadata) {
 }
 
 TEST_F(GgufRefusals, Tensors) {
-  expect_gguf_refused({}, 1, {good_[0]}, {a_, "factor B"});
-  expect_gguf_refused({}, 1, {good_[1]}, {b_, "factor A"});
+  expect_gguf_refused({}, 1, {good_[0]}, {a_, ".lora_b"});
+  expect_gguf_refused({}, 1, {good_[1]}, {b_, ".lora_a"});
   expect_gguf_refused({}, 1, {good_[0], {b_, {8, 3}, 0.0f}}, {a_, b_, "[8, 3]"});
   expect_gguf_refused({}, 1, {good_[0], {b_, {7, 2}, 0.0f}}, {"layers.0.q", "7 rows", "expected 8"});
   expect_gguf_refused({}, 1, {good_[0], {b_, {8, 2}, NAN}}, {b_, "nan"});
   expect_gguf_refused({}, 1, {{"token_embd.weight.lora_a", {2, 6}, 0.0f}}, {"token_embd"});
   expect_gguf_refused({}, 1, {{"blk.0.attn_q.weight", {2, 6}, 0.0f}}, {"blk.0.attn_q.weight"});
-  expect_gguf_refused({}, 1, {}, {"no LoRA factors"});
+  expect_gguf_refused({}, 1, {}, {"no factors"});
 }
 
 TEST_F(GgufRefusals, AlphaZeroMeansNoScaling) {
@@ -410,8 +431,8 @@ TEST_F(GgufRefusals, AlphaZeroMeansNoScaling) {
 
 TEST_F(AdapterFiles, OverwritesAndLeavesNothingElse) {
   for (int round = 0; round < 2; ++round) {
-    write_peft(directory_, {some_pairs(), "", {}}, base_);
-    write_gguf_lora(gguf_, {some_pairs(), "", {}}, base_);
+    write_adapter(AdapterFormat::kPeft, directory_, {some_pairs(), "", {}}, base_);
+    write_adapter(AdapterFormat::kGguf, gguf_, {some_pairs(), "", {}}, base_);
   }
   EXPECT_EQ(std::distance(fs::directory_iterator(directory_), fs::directory_iterator()), 3);
 }

@@ -175,10 +175,10 @@ TEST(Lora, ValueAndGradients) {
     const ValueId weight = g->frozen("w", dense(w.data(), DType::kF32, {out, in}));
     const ValueId input = g->input("x", DType::kF32, {1, in}), sum = g->input("acc", DType::kF32, {1, out});
     const ValueId weights = g->frozen("dy", dense(dy.data(), DType::kF32, {1, out}));
-    const ValueId y = linear(*g, &adapter, input, weight, sum, 0, "q", false);
+    const ValueId y = linear(*g, &adapter, input, weight, sum, 0, "q", {});
     EXPECT_EQ(g->value(y).name, "layers.0.q.lora_b.matmul");
     // loss = dy . y
-    const ValueId loss = reshape(*g, linear(*g, &adapter, y, weights, kNoValue, 1, "q", false), {1}, "loss");
+    const ValueId loss = reshape(*g, linear(*g, &adapter, y, weights, kNoValue, 1, "q", {}), {1}, "loss");
     const std::map<ValueId, ValueId> states = adapter.gradients(*g);
     ASSERT_EQ(states.size(), 2u);
     if (g == &other) continue;
@@ -232,7 +232,7 @@ TEST(Lora, LayersWithoutPairAndModelsWithoutAdapterAreFrozenProducts) {
   for (Graph* g : {&with, &without}) {
     const ValueId weight = g->frozen("w", dense(w.data(), DType::kF32, {4, 6}));
     const ValueId x = g->input("x", DType::kF32, {2, 6});
-    linear(*g, g == &with ? &adapter : nullptr, x, weight, kNoValue, 1, "q", true);
+    linear(*g, g == &with ? &adapter : nullptr, x, weight, kNoValue, 1, "q", {.few_rows = true});
   }
   EXPECT_EQ(with.nodes().size(), 1u);
   EXPECT_EQ(with.print(), without.print());
@@ -246,8 +246,8 @@ TEST(Lora, OneGraphUsesAFactorOnce) {
   Graph graph;
   const ValueId weight = graph.frozen("w", dense(w.data(), DType::kF32, {4, 6}));
   const ValueId x = graph.input("x", DType::kF32, {2, 6});
-  linear(graph, &adapter, x, weight, kNoValue, 0, "q", false);
-  linear(graph, &adapter, x, weight, kNoValue, 0, "q", false);
+  linear(graph, &adapter, x, weight, kNoValue, 0, "q", {});
+  linear(graph, &adapter, x, weight, kNoValue, 0, "q", {});
   EXPECT_EQ(adapter.gradients(graph).size(), 2u);
 }
 

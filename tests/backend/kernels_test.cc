@@ -57,6 +57,66 @@ TEST(Kernels, Rope) {
     }
 }
 
+TEST(Kernels, MixBlocks) {
+  for (const Layout layout : kLayouts)
+    for (const bool acc : {false, true})
+      for (const bool transposed : {false, true}) {
+        for (const int64_t columns : {1, 7, 8, 17, 40})
+          EXPECT_TRUE(check_kernel(mix_blocks_case({70, 4, 6, columns, transposed, acc}, layout)));
+        EXPECT_TRUE(check_kernel(mix_blocks_case({5, 15, 1, 33, transposed, acc}, layout)));
+        EXPECT_TRUE(check_kernel(mix_blocks_case({3, 1, 32, 64, transposed, acc}, layout)));
+        EXPECT_TRUE(check_kernel(mix_blocks_case({0, 3, 2, 5, transposed, acc}, layout)));
+      }
+}
+
+TEST(Kernels, MixBlocksGrad) {
+  for (const Layout layout : kLayouts)
+    for (const bool acc : {false, true}) {
+      for (const int64_t columns : {1, 7, 8, 17, 40})
+        EXPECT_TRUE(check_kernel(
+            mix_blocks_grad_case({.rows = 150, .to = 4, .from = 6, .columns = columns, .acc = acc}, layout)));
+      EXPECT_TRUE(
+          check_kernel(mix_blocks_grad_case({.rows = 64, .to = 5, .from = 1, .columns = 33, .acc = acc}, layout)));
+      EXPECT_TRUE(
+          check_kernel(mix_blocks_grad_case({.rows = 1, .to = 1, .from = 9, .columns = 16, .acc = acc}, layout)));
+      EXPECT_TRUE(
+          check_kernel(mix_blocks_grad_case({.rows = 0, .to = 3, .from = 2, .columns = 5, .acc = acc}, layout)));
+    }
+}
+
+TEST(Kernels, RowMagnitude) {
+  for (const bool acc : {false, true}) {
+    sweep([&](int64_t rows, int64_t columns, Layout layout) { return row_magnitude_case(rows, columns, acc, layout); });
+    sweep([&](int64_t rows, int64_t columns, Layout layout) {
+      return row_magnitude_grad_case(rows, columns, acc, layout);
+    });
+  }
+}
+
+TEST(Kernels, AdaptedRowNorms) {
+  for (const Layout layout : kLayouts)
+    for (const int64_t columns : kOddSizes)
+      for (const int64_t ranks : {1, 7}) EXPECT_TRUE(check_kernel(adapted_row_norms_case(ranks, columns, layout)));
+}
+
+TEST(Kernels, Dropout) {
+  for (const bool acc : {false, true}) {
+    sweep([&](int64_t rows, int64_t columns, Layout layout) { return dropout_case(rows, columns, acc, 0, layout); });
+    EXPECT_TRUE(check_kernel(dropout_case(17, 30, acc, 5, Layout::kStrided)));
+  }
+}
+
+TEST(Kernels, CrossEntropy) {
+  for (const Layout layout : kLayouts) {
+    for (const int64_t vocabulary : {1, 7, 17, 255, 257, 2000})
+      for (const int64_t rows : {0, 1, 7}) {
+        for (const bool acc : {false, true})
+          EXPECT_TRUE(check_kernel(cross_entropy_case(rows, vocabulary, acc, layout)));
+        EXPECT_TRUE(check_kernel(cross_entropy_grad_case(rows, vocabulary, layout)));
+      }
+  }
+}
+
 TEST(Kernels, Embedding) {
   for (const int64_t tokens : kOddSizes) EXPECT_TRUE(check_kernel(embedding_case(DType::kBF16, tokens, 31, 17)));
   for (const DType dtype : {DType::kF32, DType::kF16}) EXPECT_TRUE(check_kernel(embedding_case(dtype, 7, 31, 512)));

@@ -78,8 +78,8 @@ TEST_F(GeneratorTest, LogitsGiveTheLossOfTraining) {
   executor.bind(graph->positions, rows.data());
   executor.bind(graph->offsets, offsets);
   executor.bind(graph->first, first);
-  executor.bind(graph->rows, rows.data());
-  executor.bind(graph->labels, labels.data());
+  executor.bind(graph->supervised[0].rows, rows.data());
+  executor.bind(graph->supervised[0].labels, labels.data());
   executor.run(std::vector<int64_t>{count, 2, 1, count});
   const double loss = static_cast<double>(executor.tensor(graph->loss).f32()[0]);
 

@@ -21,8 +21,8 @@ TEST(Trained, LearnsATaskAndAnswersFromItsFiles) {
   EXPECT_LT(run.steps.back().loss, 0.05);
   EXPECT_TRUE(run.warnings.empty()) << run.warnings.front();
 
-  write_peft(lm.directory(), {adapter.sites(), "", {}}, base_of(lm.model));
-  write_gguf_lora(lm.directory() / "adapter.gguf", {adapter.sites(), "", {}}, base_of(lm.model));
+  write_adapter(AdapterFormat::kPeft, lm.directory(), {adapter.sites(), "", {}}, base_of(lm.model));
+  write_adapter(AdapterFormat::kGguf, lm.directory() / "adapter.gguf", {adapter.sites(), "", {}}, base_of(lm.model));
   ThreadPool pool(2);
   for (const auto& file : {lm.directory(), lm.directory() / "adapter.gguf"}) {
     Adapter read(lm.model.sites(), read_adapter(file, base_of(lm.model)).sites, "file");
@@ -43,8 +43,8 @@ TEST(Trained, FieldIssue15_ReloadedFilesGiveTheLogitsOfTheRun) {
   const std::vector<Sequence> sequences = {random_sequence(20, 2, 0), random_sequence(9, 2, 1)};
   Adapter adapter(layer_sites(lm.model), {.rank = 4, .alpha = 8, .seed = 1});
   train(lm.model, adapter, sequences, plain_options(5, 2e-3));
-  write_peft(lm.directory(), {adapter.sites(), "", {}}, base_of(lm.model));
-  write_gguf_lora(lm.directory() / "adapter.gguf", {adapter.sites(), "", {}}, base_of(lm.model));
+  write_adapter(AdapterFormat::kPeft, lm.directory(), {adapter.sites(), "", {}}, base_of(lm.model));
+  write_adapter(AdapterFormat::kGguf, lm.directory() / "adapter.gguf", {adapter.sites(), "", {}}, base_of(lm.model));
   ThreadPool pool(2);
   const auto logits = [&](Adapter* with) {
     Generator generator(lm.model, with, cpu_backend(), pool, 32);

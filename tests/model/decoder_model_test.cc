@@ -268,8 +268,8 @@ TEST(DecoderModel, EmbeddingAndHeadInAnyType) {
     reference.bind(graph->positions, positions.data());
     reference.bind(graph->offsets, offsets.data());
     reference.bind(graph->first, first.data());
-    reference.bind(graph->rows, rows.data());
-    reference.bind(graph->labels, labels.data());
+    reference.bind(graph->supervised[0].rows, rows.data());
+    reference.bind(graph->supervised[0].labels, labels.data());
     reference.run({3, 2, 1, 3});
     const double loss = reference.tensor(graph->loss).at(0) / 3;
     EXPECT_TRUE(loss > 0.3 * std::log(260.0) && loss < 3 * std::log(260.0)) << name(dtype) << " " << loss;

@@ -53,8 +53,8 @@ void bind(AnyExecutor& executor, const LossGraph& graph, Batch& batch) {
   executor.bind(graph.positions, batch.positions.data());
   executor.bind(graph.offsets, batch.offsets.data());
   executor.bind(graph.first, batch.first.data());
-  executor.bind(graph.rows, batch.rows.data());
-  executor.bind(graph.labels, batch.labels.data());
+  executor.bind(graph.supervised[0].rows, batch.rows.data());
+  executor.bind(graph.supervised[0].labels, batch.labels.data());
   executor.bind(graph.gradients.seed, &batch.seed);
 }
 

@@ -75,6 +75,30 @@ TEST(Gradients, MatMul) {
       }
 }
 
+TEST(Gradients, MixBlocks) {
+  for (const Layout layout : kLayouts)
+    for (const bool transposed : {false, true})
+      for (const bool acc : {false, true}) {
+        EXPECT_TRUE(check_gradient(mix_blocks_case({5, 3, 2, 4, transposed, acc}, layout)));
+        EXPECT_TRUE(check_gradient(mix_blocks_case({3, 1, 4, 7, transposed, acc}, layout)));
+      }
+}
+
+TEST(Gradients, RowMagnitude) {
+  for (const bool acc : {false, true})
+    sweep([&](int64_t rows, int64_t columns, Layout layout) { return row_magnitude_case(rows, columns, acc, layout); });
+}
+
+TEST(Gradients, Dropout) {
+  for (const Layout layout : kLayouts)
+    for (const int64_t chosen : {0, 3}) EXPECT_TRUE(check_gradient(dropout_case(7, 11, false, chosen, layout)));
+}
+
+TEST(Gradients, CrossEntropy) {
+  for (const Layout layout : kLayouts)
+    for (const bool acc : {false, true}) EXPECT_TRUE(check_gradient(cross_entropy_case(5, 9, acc, layout)));
+}
+
 TEST(Gradients, DenseCopy) {
   sweep(dense_copy_case);
   for (const Layout layout : kLayouts) EXPECT_TRUE(check_gradient(dense_copy_of_transpose_case(3, 5, layout)));

@@ -6,13 +6,17 @@
 #include "base/scalar_math.h"
 #include "ops/cache_append.h"
 #include "ops/copy.h"
+#include "ops/cross_entropy.h"
+#include "ops/dropout.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/head_loss.h"
 #include "ops/matmul.h"
+#include "ops/mix_blocks.h"
 #include "ops/outer_product.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/row_magnitude.h"
 #include "ops/view.h"
 
 namespace patina {
@@ -258,6 +262,115 @@ OpCase matmul_case(const MatMulShape& shape, Layout layout) {
             return outputs(b);
           },
           std::max({shape.m, shape.n, shape.k})};
+}
+
+OpCase mix_blocks_case(const MixShape& shape, Layout layout) {
+  return {title(layout, "mix_blocks {} rows of {} blocks of {} to {}{}{}", shape.rows, shape.from, shape.columns,
+                shape.to, shape.transposed ? " transposed" : "", shape.acc ? " acc" : ""),
+          [=](CaseBuilder& b) {
+            const Extent rows = b.rows(shape.rows);
+            const ValueId x = operand(b, rows, shape.from * shape.columns, layout);
+            const ValueId w =
+                shape.transposed ? operand(b, shape.from, shape.to, layout) : operand(b, shape.to, shape.from, layout);
+            const ValueId acc = shape.acc ? operand(b, rows, shape.to * shape.columns, layout) : kNoValue;
+            mix_blocks(b.graph, x, w, acc, shape.transposed, "y");
+            return outputs(b);
+          },
+          std::max(shape.from + shape.to, shape.rows * shape.columns)};
+}
+
+OpCase mix_blocks_grad_case(const MixShape& shape, Layout layout) {
+  return {title(layout, "mix_blocks_grad {} rows of {} and {} blocks of {}{}", shape.rows, shape.to, shape.from,
+                shape.columns, shape.acc ? " acc" : ""),
+          [=](CaseBuilder& b) {
+            const Extent rows = b.rows(shape.rows);
+            const ValueId left = operand(b, rows, shape.to * shape.columns, layout);
+            const ValueId right = operand(b, rows, shape.from * shape.columns, layout);
+            const ValueId acc = shape.acc ? b.state({shape.to, shape.from}) : kNoValue;
+            return append(b, std::make_shared<MixBlocksGrad>(), {left, right, acc}, {{shape.to, shape.from}});
+          }};
+}
+
+namespace {
+
+ValueId norms(CaseBuilder& b, int64_t columns) {
+  return b.constant({columns}, [&](int64_t) { return 0.5 + std::abs(b.normal()); });
+}
+
+}  // namespace
+
+OpCase row_magnitude_case(int64_t rows, int64_t columns, bool acc, Layout layout) {
+  return {title(layout, "row_magnitude {}x{}{}", rows, columns, acc ? " acc" : ""),
+          [=](CaseBuilder& b) {
+            const Extent extent = b.rows(rows);
+            const ValueId z = operand(b, extent, columns, layout), m = b.values({columns});
+            row_magnitude(b.graph, z, m, norms(b, columns), acc ? operand(b, extent, columns, layout) : kNoValue, "y");
+            return outputs(b);
+          },
+          rows};
+}
+
+OpCase row_magnitude_grad_case(int64_t rows, int64_t columns, bool acc, Layout layout) {
+  return {title(layout, "row_magnitude_grad {}x{}{}", rows, columns, acc ? " acc" : ""), [=](CaseBuilder& b) {
+            const Extent extent = b.rows(rows);
+            const ValueId z = operand(b, extent, columns, layout), m = b.values({columns}), norm = norms(b, columns);
+            const ValueId dy = operand(b, extent, columns, layout);
+            return append(b, std::make_shared<RowMagnitudeGrad>(),
+                          {z, m, norm, dy, acc ? b.state({columns}) : kNoValue}, {{columns}, {extent, columns}});
+          }};
+}
+
+OpCase adapted_row_norms_case(int64_t ranks, int64_t columns, Layout layout) {
+  return {title(layout, "adapted_row_norms {}x{}", ranks, columns), [=](CaseBuilder& b) {
+            const ValueId norm = b.state({columns});
+            // Far enough above what the ranks can take away.
+            const ValueId squares = b.constant(
+                {columns}, [&](int64_t) { return (1 + std::abs(b.normal())) * 40 * static_cast<double>(ranks); });
+            const ValueId wa = operand(b, ranks, columns, layout), ba = operand(b, ranks, columns, layout);
+            adapted_row_norms(b.graph, norm, squares, wa, ba, operand(b, ranks, columns, layout), 0.7f, "y");
+            return outputs(b);
+          }};
+}
+
+OpCase dropout_case(int64_t rows, int64_t columns, bool acc, int64_t chosen, Layout layout) {
+  return {title(layout, "dropout {}x{}{} {}", rows, columns, acc ? " acc" : "", chosen), [=](CaseBuilder& b) {
+            const Extent all = b.rows(rows), extent = chosen > 0 ? b.rows(chosen, "M") : all;
+            const ValueId x = operand(b, extent, columns, layout);
+            RowPlaces places{b.ints({1}, {3}), b.ints({all}, random_indices(b, rows, 1000)),
+                             b.ints({all}, random_indices(b, rows, 1000))};
+            if (chosen > 0) places.rows = b.ints({extent}, selection(b, rows, chosen));
+            if (!acc) {
+              dropout(b.graph, x, places, 0.3, 77, 5, "y");
+              return outputs(b);
+            }
+            return append(
+                b, std::make_shared<Dropout>(0.3, 77, 5),
+                {x, places.step, places.samples, places.positions, operand(b, extent, columns, layout), places.rows},
+                {{extent, columns}});
+          }};
+}
+
+OpCase cross_entropy_case(int64_t rows, int64_t vocabulary, bool acc, Layout layout) {
+  return {title(layout, "cross_entropy {}x{}{}", rows, vocabulary, acc ? " acc" : ""),
+          [=](CaseBuilder& b) {
+            const Extent extent = b.rows(rows, "M");
+            const ValueId logits = operand(b, extent, vocabulary, layout, 2);
+            const ValueId labels = b.ints({extent}, random_indices(b, rows, vocabulary));
+            cross_entropy(b.graph, logits, labels, acc ? b.values({1}) : kNoValue, "y");
+            return outputs(b);
+          },
+          vocabulary};
+}
+
+OpCase cross_entropy_grad_case(int64_t rows, int64_t vocabulary, Layout layout) {
+  return {title(layout, "cross_entropy_grad {}x{}", rows, vocabulary), [=](CaseBuilder& b) {
+            const Extent extent = b.rows(rows, "M");
+            const ValueId logits = operand(b, extent, vocabulary, layout, 2);
+            const ValueId labels = b.ints({extent}, random_indices(b, rows, vocabulary));
+            const ValueId lse = b.constant({extent}, [&](int64_t) { return 5 + std::abs(b.normal()); });
+            return append(b, std::make_shared<CrossEntropyGrad>(),
+                          {logits, labels, lse, b.constant({1}, [](int64_t) { return 0.37; })}, {{extent, vocabulary}});
+          }};
 }
 
 }  // namespace patina

@@ -52,4 +52,20 @@ struct MatMulShape {
 };
 OpCase matmul_case(const MatMulShape& shape, Layout layout);
 
+// x [rows, from * columns] to [rows, to * columns].
+struct MixShape {
+  int64_t rows, to, from, columns;
+  bool transposed = false, acc = false;
+};
+OpCase mix_blocks_case(const MixShape& shape, Layout layout);
+OpCase mix_blocks_grad_case(const MixShape& shape, Layout layout);  // dw [to, from]
+
+OpCase row_magnitude_case(int64_t rows, int64_t columns, bool acc, Layout layout);
+OpCase row_magnitude_grad_case(int64_t rows, int64_t columns, bool acc, Layout layout);
+OpCase adapted_row_norms_case(int64_t ranks, int64_t columns, Layout layout);
+// With `chosen` > 0 of the places of `rows` rows.
+OpCase dropout_case(int64_t rows, int64_t columns, bool acc, int64_t chosen, Layout layout);
+OpCase cross_entropy_case(int64_t rows, int64_t vocabulary, bool acc, Layout layout);
+OpCase cross_entropy_grad_case(int64_t rows, int64_t vocabulary, Layout layout);
+
 }  // namespace patina

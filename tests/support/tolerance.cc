@@ -4,8 +4,11 @@
 #include <cmath>
 #include <string_view>
 
+#include "ops/dropout.h"
 #include "ops/frozen_linear.h"
 #include "ops/matmul.h"
+#include "ops/mix_blocks.h"
+#include "ops/row_magnitude.h"
 
 namespace patina {
 
@@ -19,6 +22,12 @@ double max_abs(const Ref& x) {
   if (x.present())
     for (int64_t i = 0; i < x.rows(); ++i)
       for (int64_t j = 0; j < x.columns(); ++j) result = std::max(result, std::abs(x.at(i, j)));
+  return result;
+}
+
+double min_abs(const Ref& x) {
+  double result = std::abs(x.at(0, 0));
+  for (int64_t j = 0; j < x.columns(); ++j) result = std::min(result, std::abs(x.at(0, j)));
   return result;
 }
 
@@ -94,6 +103,42 @@ std::vector<Tolerance> kernel_tolerance(const Op& op, std::span<const Ref> in, s
     const double rows = static_cast<double>(h.rows());
     return {{rows * (logit + probability), (rows + 4) * u}, {(probability + 8 * u) * 2 * max_abs(w), 4 * u}};
   }
+  if (is("mix_blocks")) {
+    const int64_t from = static_cast<const MixBlocks&>(op).transposed ? in[1].rows() : in[1].columns();
+    const double norm = std::sqrt(static_cast<double>(from)) * max_abs(in[0]);  // of what meets a row of w
+    return {product(from, norm, std::sqrt(static_cast<double>(from)) * max_abs(in[1]), max_abs(in[2]))};
+  }
+  if (is("mix_blocks_grad")) {
+    // Runs of 64 rows in 16 partial sums, then the runs; of every pair of blocks at most all numbers of both sides.
+    const double columns = static_cast<double>(in[0].columns() / out[0].rows()),
+                 rows = static_cast<double>(in[0].rows());
+    const double roundings = 64 * (std::ceil(columns / 16) + 1) + rows / 64 + 12;
+    const double size = std::sqrt(rows) * max_norm(in[0], true) * max_norm(in[1], true) * std::sqrt(rows);
+    return {{roundings * u * size + 4 * u * max_abs(in[2]), 0}};
+  }
+  if (is("row_magnitude")) {
+    const double ratio = max_abs(in[1]) / min_abs(in[2]);
+    return {{4 * u * (ratio * max_abs(in[0]) + max_abs(in[3])), 0}};
+  }
+  if (is("row_magnitude_grad")) {
+    const Tolerance sum = product(in[0].rows(), max_norm(in[0], false), max_norm(in[3], false), 0);
+    return {{sum.absolute / min_abs(in[2]) + 4 * u * (max_abs(out[0]) + max_abs(in[4])), 0}, {0, 3 * u}};
+  }
+  if (is("adapted_row_norms")) {
+    const double scale = std::abs(static_cast<double>(static_cast<const AdaptedRowNorms&>(op).scale));
+    const double ranks = static_cast<double>(in[4].rows());
+    const double change = scale * ranks * max_abs(in[4]) * (2 * max_abs(in[2]) + scale * max_abs(in[3]));
+    return {{(ranks + 6) * u * (max_abs(in[1]) + change) / (2 * min_abs(out[0])), 2 * u}};
+  }
+  if (is("dropout")) {
+    const double scale = static_cast<double>(static_cast<const Dropout&>(op).scale);
+    return {{3 * u * (scale * max_abs(in[0]) + max_abs(in[4])), 0}};
+  }
+  if (is("cross_entropy")) {
+    const double row = (static_cast<double>(in[0].columns()) / 16 + 24 + 6 * max_abs(in[0])) * u;
+    return {{static_cast<double>(in[0].rows()) * row, 4 * u}, {row, 4 * u}};
+  }
+  if (is("cross_entropy_grad")) return {{max_abs(in[3]) * (2 * (max_abs(in[0]) + max_abs(in[2])) + 8) * u, 0}};
   PATINA_CHECK(false, "op {} has no tolerance ({} outputs)", name, out.size());
   return {};
 }

@@ -27,7 +27,7 @@ TEST(Trainer, TheSameRunGivesTheSameBytes) {
     options.seed = seed;
     train(lm.model, adapter, sequences, options, threads);
     const auto file = lm.directory() / "adapter.gguf";
-    write_gguf_lora(file, {adapter.sites(), "", {}}, base_of(lm.model));
+    write_adapter(AdapterFormat::kGguf, file, {adapter.sites(), "", {}}, base_of(lm.model));
     return read_file(file);
   };
   const std::string first = bytes(1, 1);

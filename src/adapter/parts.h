@@ -1,0 +1,79 @@
+// The tensors that an adapted site consists of, and what each format of adapter files calls them. Inside the readers
+// and writers of adapter files.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "adapter/adapted_site.h"
+#include "formats/names.h"
+#include "tensor/tensor.h"
+
+namespace patina {
+
+enum class Part { kLoraA, kLoraB, kMagnitude, kW1, kW1A, kW1B, kW2, kW2A, kW2B, kAlpha };
+enum class PartNames { kPeft, kLycoris, kGguf, kMlx };  // whose names
+
+// What stands after the module's name, such as ".lora_A.weight"; empty where the format has no such part.
+std::string_view part_suffix(Part part, PartNames names);
+// The part that a tensor's name ends with; takes the suffix off the name.
+std::optional<Part> take_part(std::string_view* tensor, PartNames names);
+
+// A tensor of a file in F32. A matrix, a vector [n] or one number [].
+struct PartValues {
+  Shape shape;
+  std::vector<float> values;
+};
+// Error(kModel) naming file and tensor where it has too many dimensions, no number at all, a type that cannot be
+// decoded, or a number that is not finite. `data` may lie at any byte.
+PartValues decode_part(const std::filesystem::path& file, const std::string& tensor, DType dtype, const Shape& shape,
+                       const std::byte* data);
+
+// The parts of a site on their way out, alpha not among them.
+struct PartView {
+  Part part;
+  Shape shape;
+  std::span<const float> values;
+};
+std::vector<PartView> parts_of(const AdaptedSite& site);
+// Values as they are stored. Error(kModel) where one of them is too large for the type.
+std::vector<std::byte> encode_part(const std::string& tensor, std::span<const float> values, DType dtype);
+
+// InternalError where a site is not in the table of sites.
+SitePlace place_of(const AdaptedSite& site);
+
+// Collects parts in any order and joins them, site by site.
+class PartCollector {
+ public:
+  explicit PartCollector(const std::filesystem::path& file, PartNames names) : file_(file.string()), names_(names) {}
+
+  // Error(kModel) where the part is there already.
+  void add(const SitePlace& place, Part part, const std::string& tensor, PartValues values);
+  // Sites by layer, then by the table of sites, lm_head last. Their alpha is the part, 0 where there is none; the dim
+  // of a LoKr site whose factors are both whole is 0. Error(kModel) where a part has no partner or shapes do not fit.
+  std::vector<AdaptedSite> sites();
+
+ private:
+  struct Found {
+    std::string tensor;
+    PartValues values;
+  };
+  using Parts = std::map<Part, Found>;
+
+  AdaptedSite lora(Parts& parts) const;
+  AdaptedSite lokr(Parts& parts) const;
+  KroneckerFactor factor(Parts& parts, Part whole, Part a, Part b, const std::string& beside) const;
+  // `beside`: a tensor of the same layer, to name where the part is missing.
+  Found take(Parts& parts, Part part, const std::string& beside) const;
+
+  std::string file_;
+  PartNames names_;
+  std::map<std::pair<int, SiteName>, Parts> found_;  // by layer (lm_head: after all) and site
+};
+
+}  // namespace patina
