@@ -87,6 +87,40 @@ TEST(Plan, RefusesWhatTrainLmRefuses) {
   EXPECT_EQ(place.run({"plan", "train-lm", "--help"}).status, 0);
 }
 
+TEST(Plan, MemoryOfEveryKindOfAdapterIsThePlanned) {
+  const Workplace place({.layers = 4, .feed_forward = 1024, .tied_head = false});
+  const std::string text = place.write("text.txt", long_text()).string();
+  for (const std::vector<std::string>& kind :
+       std::vector<std::vector<std::string>>{{"dora", "--rank", "64"},
+                                             {"lokr", "--lokr-dim", "1000", "--lokr-factor", "4"},
+                                             {"lokr", "--lokr-dim", "8", "--dropout", "0.1"},
+                                             {"dora", "--sites", "all,lm_head", "--dropout", "0.1"}}) {
+    std::vector<std::string> arguments = {"train-lm",
+                                          "--model",
+                                          place.path("model.gguf"),
+                                          "--data",
+                                          text,
+                                          "--out",
+                                          place.path("out"),
+                                          "--steps",
+                                          "2",
+                                          "--overwrite",
+                                          "--jsonl",
+                                          "--context",
+                                          "512",
+                                          "--batch-tokens",
+                                          "512",
+                                          "--adapter-type"};
+    arguments.insert(arguments.end(), kind.begin(), kind.end());
+    const Outcome run = place.run(arguments);
+    ASSERT_EQ(run.status, 0) << run.err;
+    const json memory = event_named(run, "memory");
+    const double plan = memory.at("planned").get<double>() - memory.at("weights").get<double>();
+    const double taken = event_named(run, "step").at("anonymousBytes").get<double>();
+    EXPECT_TRUE(std::abs(taken - plan) <= std::max(0.03 * plan, 1e6)) << kind[0] << ": " << plan << ", " << taken;
+  }
+}
+
 // Weights are pages of a file; everything else that is planned must be what the process takes of anonymous memory.
 TEST(Plan, MemoryOfARunIsThePlanned) {
   for (const DType type : {DType::kF32, DType::kQ4_1, DType::kQ8_0}) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <complex>
 
 #include "backend/cpu/cpu_backend.h"
@@ -179,6 +180,50 @@ TEST(Differentiate, TheSameBuildPrintsTheSameGraph) {
   EXPECT_EQ(text, Network().graph.print());
   EXPECT_NE(text.find("rms_norm_grad"), std::string::npos);
   EXPECT_NE(text.find("[T,8]"), std::string::npos);
+}
+
+// A value is read as it is, and in two other shapes before and after that: all of it is one gradient.
+TEST(Differentiate, ReadersOfAValueAndOfItsShapesAddUp) {
+  const std::vector<float> x = normals(24, 1, 1), w = normals(4, 2, 1), v = normals(9, 3, 1), c = normals(24, 4, 1);
+  Graph graph;
+  const ValueId input = graph.input("x", DType::kF32, {6, 4}), weights = graph.input("c", DType::kF32, {1, 24});
+  const ValueId zero = graph.input("zero", DType::kF32, {6, 4});
+  const ValueId two = graph.input("w", DType::kF32, {2, 2}), three = graph.input("v", DType::kF32, {3, 3});
+  const ValueId h = add(graph, input, zero, "h");
+  const ValueId pairs = reshape(graph, h, {12, 2}, "pairs");
+  const ValueId first = reshape(graph, matmul(graph, pairs, two, kNoValue, 1, true, "first"), {6, 4}, "first");
+  const ValueId triples = reshape(graph, pairs, {8, 3}, "triples");
+  const ValueId second = matmul(graph, triples, three, kNoValue, 1, false, "second");
+  const ValueId sum = add(graph, add(graph, first, h, "sum"), reshape(graph, second, {6, 4}, "second"), "sum");
+  const ValueId flat = reshape(graph, add(graph, sum, h, "sum"), {1, 24}, "L");
+  const ValueId loss = reshape(graph, matmul(graph, flat, weights, kNoValue, 1, true, "L"), {1}, "L");
+  const int forward_nodes = static_cast<int>(graph.nodes().size());
+  const Differentiation result = differentiate(graph, loss, {}, {input});
+
+  const std::vector<float> zeros(24, 0.0f);
+  const float one = 1;
+  const auto bind = [&](auto& executor) {
+    executor.bind(input, const_cast<float*>(x.data()));
+    executor.bind(zero, const_cast<float*>(zeros.data()));
+    executor.bind(two, const_cast<float*>(w.data()));
+    executor.bind(three, const_cast<float*>(v.data()));
+    executor.bind(weights, const_cast<float*>(c.data()));
+  };
+  ThreadPool pool(2);
+  Executor executor(graph, cpu_backend(), pool);
+  bind(executor);
+  executor.bind(result.seed, const_cast<float*>(&one));
+  executor.run({});
+  ReferenceExecutor<std::complex<double>> stepped(graph);
+  bind(stepped);
+  for (int64_t i = 0; i < 24; ++i) {
+    stepped.clear_pokes();
+    stepped.poke(input, i, {static_cast<double>(x[static_cast<size_t>(i)]), 1e-30});
+    stepped.run({}, forward_nodes);
+    const double expected = stepped.tensor(loss).at(0).imag() / 1e-30;
+    const double got = static_cast<double>(executor.tensor(result.gradient.at(input)).f32()[i]);
+    EXPECT_TRUE(std::abs(got - expected) <= 1e-5) << i << ": " << got << " " << expected;
+  }
 }
 
 TEST(Differentiate, WhatDependsOnNothingTrainedIsAnError) {

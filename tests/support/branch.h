@@ -10,29 +10,22 @@
 
 #include "adapter/prelude.h"
 #include "backend/cpu/cpu_backend.h"
-#include "base/philox.h"
 #include "graph/differentiate.h"
 #include "graph/reference_executor.h"
 #include "ops/frozen_linear.h"
 #include "ops/matmul.h"
 #include "ops/view.h"
+#include "support/normals.h"
 #include "support/random_weight.h"
 
 namespace patina::testing {
 
-inline std::vector<float> normals(int64_t count, uint32_t which) {
-  const RandomStream stream(8, RandomUse::kTest, which);
-  std::vector<float> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(stream.normal(i));
-  return values;
-}
-
-// Parameters as in the middle of a training: each changed by some tenths of what is usual, none zero.
+// Parameters as in the middle of a training: each changed by some tenths, none zero.
 inline void disturb(Adapter& adapter) {
   ParameterStore& store = adapter.parameters();
   for (size_t i = 0; i < store.slices().size(); ++i) {
-    const std::vector<float> change = normals(store.slices()[i].shape.elements(), static_cast<uint32_t>(100 + i));
-    for (size_t j = 0; j < change.size(); ++j) store.value(i)[j] += 0.2f * change[j];
+    const std::vector<float> change = normals(store.slices()[i].shape.elements(), static_cast<uint32_t>(100 + i), 0.2);
+    for (size_t j = 0; j < change.size(); ++j) store.value(i)[j] += change[j];
   }
 }
 
@@ -45,9 +38,9 @@ class BranchCase {
       : out_(out),
         in_(in),
         stored_(random_weight(dtype, out, in, 1)),
-        x_(normals(kRows * in, 1)),
-        acc_(normals(kRows * out, 2)),
-        c_(normals(kRows * out, 3)) {
+        x_(normals(kRows * in, 1, 1)),
+        acc_(normals(kRows * out, 2, 1)),
+        c_(normals(kRows * out, 3, 1)) {
     for (int64_t row = 0; row < out; ++row) map_.push_back(static_cast<int32_t>(out - 1 - row));
     weight_ = dense(stored_.data(), dtype, {out, in});
     weight_.row_map = map_.data();

@@ -87,8 +87,8 @@ TEST(AdapterKinds, GradientsMeetDoublePrecision) {
     Adapter adapter(lm.model.sites(), kind.options);
     ParameterStore& store = adapter.parameters();
     for (size_t i = 0; i < store.slices().size(); ++i) {
-      const std::vector<float> change = normals(store.slices()[i].shape.elements(), static_cast<uint32_t>(i));
-      for (size_t j = 0; j < change.size(); ++j) store.value(i)[j] += 0.02f * change[j];
+      const std::vector<float> change = normals(store.slices()[i].shape.elements(), static_cast<uint32_t>(i), 0.02);
+      for (size_t j = 0; j < change.size(); ++j) store.value(i)[j] += change[j];
     }
     ThreadPool pool(2);
     LossRunner runner(lm.model, &adapter, loss_limits(sequences, 512), GradientOptions{}, cpu_backend(), pool);
