@@ -1,5 +1,4 @@
 // export, merge, convert and train-lm --init-adapter, as a user runs them.
-#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include "cli/run_patina.h"
@@ -78,7 +77,7 @@ TEST_F(AdapterCommands, EveryKind) {
       {"lokr", {"--adapter-type", "lokr", "--lokr-dim", "2", "--lokr-factor", "8"}},
       {"lokr", {"--adapter-type", "lokr", "--lokr-dim", "64", "--lokr-factor", "8"}}};
   for (const auto& [kind, flags] : kinds) {
-    SCOPED_TRACE(fmt::format("{}", fmt::join(flags, " ")));
+    SCOPED_TRACE(kind + " " + flags[3]);
     std::vector<std::string> arguments = {"train-lm",
                                           "--model",
                                           place_.path("model.gguf"),
