@@ -79,11 +79,10 @@ Adapter::Adapter(std::span<const Site> sites, const AdapterOptions& options) {
 }
 
 Adapter::Adapter(std::span<const Site> sites, std::span<const AdaptedSite> adapted, const std::string& source) {
-  const std::vector<const AdaptedSite*> in_order = in_model_order(sites, adapted, source);
-  for (const AdaptedSite* one : in_order)
-    branches_.push_back(make_branch({one->layer, one->site, one->in, one->out}, store_, one->factors));
+  const std::vector<FittedSite> in_order = in_model_order(sites, adapted, source);
+  for (const FittedSite& one : in_order) branches_.push_back(make_branch(*one.site, store_, one.adapted->factors));
   allocate();
-  for (size_t i = 0; i < branches_.size(); ++i) branches_[i]->load(in_order[i]->factors);
+  for (size_t i = 0; i < branches_.size(); ++i) branches_[i]->load(in_order[i].adapted->factors);
 }
 
 Adapter::~Adapter() = default;

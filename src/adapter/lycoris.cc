@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Longest first: "lora_te1_" also begins with no other one, but "lora_te_" must not be tried on it.
+// No prefix begins another one.
 constexpr std::string_view kPrefixes[] = {"lycoris_", "lora_unet_", "lora_te1_", "lora_te_"};
 constexpr std::string_view kWritten = kPrefixes[0];
 constexpr std::string_view kOfModel = "model.";  // headless bases have names without it

@@ -81,8 +81,8 @@ void SiteNumbers::check_all_match(std::span<const Site> sites) const {
            flag_, pattern.glob, sites.empty() ? "layers.0.q" : site_label(sites.front().layer, sites.front().name));
 }
 
-std::vector<const AdaptedSite*> in_model_order(std::span<const Site> sites, std::span<const AdaptedSite> adapted,
-                                               const std::string& source) {
+std::vector<FittedSite> in_model_order(std::span<const Site> sites, std::span<const AdaptedSite> adapted,
+                                       const std::string& source) {
   const auto is_at = [](const Site& site, const AdaptedSite& one) {
     return site.layer == one.layer && site.name == one.site;
   };
@@ -96,11 +96,11 @@ std::vector<const AdaptedSite*> in_model_order(std::span<const Site> sites, std:
       complaints.push_back(fmt::format("{} adapts a weight [{}, {}] where the model has [{}, {}]", label, one.out,
                                        one.in, site->out, site->in));
   }
-  std::vector<const AdaptedSite*> in_order;
+  std::vector<FittedSite> in_order;
   for (const Site& site : sites) {
     const size_t before = in_order.size();
     for (const AdaptedSite& one : adapted)
-      if (is_at(site, one)) in_order.push_back(&one);
+      if (is_at(site, one)) in_order.push_back({&site, &one});
     if (in_order.size() > before + 1)
       complaints.push_back(fmt::format("{} is there more than once", site_label(site.layer, site.name)));
   }

@@ -52,10 +52,15 @@ class SiteNumbers {
   std::vector<Pattern> patterns_;
 };
 
+// A site of the model, and what a file adds to it.
+struct FittedSite {
+  const Site* site;
+  const AdaptedSite* adapted;
+};
 // What a file adapts, in the model's order. Error(kModel) naming `source` and listing what does not fit these sites,
 // the model's: unknown, duplicate, of other widths.
-std::vector<const AdaptedSite*> in_model_order(std::span<const Site> sites, std::span<const AdaptedSite> adapted,
-                                               const std::string& source);
+std::vector<FittedSite> in_model_order(std::span<const Site> sites, std::span<const AdaptedSite> adapted,
+                                       const std::string& source);
 
 // "a; b; c; d; and 3 more": the first of what may be hundreds of complaints.
 std::string listed(std::span<const std::string> items);

@@ -47,7 +47,7 @@ TEST(Delta, DoraOfNothing) {
 }
 
 TEST(Fold, LokrAsLora) {
-  for (const LokrShape shape : {LokrShape{2, 5, 3, 4}, LokrShape{3, 4, 2, 6}})
+  for (const KronShape shape : {KronShape{2, 5, 3, 4}, KronShape{3, 4, 2, 6}})
     for (const bool low1 : {false, true}) {
       AdaptedSite site = lokr_site(0, "q", shape, 2, 7, low1, true);
       const Matrix expected = delta_of(site);

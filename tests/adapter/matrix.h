@@ -92,10 +92,10 @@ inline AdaptedSite lora_site(int layer, const std::string& name, int64_t in, int
 }
 
 // out = l * k, in = m * n.
-struct LokrShape {
+struct KronShape {
   int64_t l, k, m, n;
 };
-inline AdaptedSite lokr_site(int layer, const std::string& name, LokrShape shape, int64_t dim, float alpha, bool low1,
+inline AdaptedSite lokr_site(int layer, const std::string& name, KronShape shape, int64_t dim, float alpha, bool low1,
                              bool low2) {
   AdaptedSite site{layer, name, shape.m * shape.n, shape.l * shape.k, {}};
   const auto factor = [&](int64_t rows, int64_t columns, bool low, uint32_t seed) {

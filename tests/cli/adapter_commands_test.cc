@@ -70,6 +70,52 @@ TEST_F(AdapterCommands, ExportInEveryFormatIsTheSameAdapter) {
   EXPECT_NEAR(loss("b.safetensors"), expected, 0.02);
 }
 
+// What a run of every kind writes is what it trained, in every format, at run time and merged.
+TEST_F(AdapterCommands, EveryKind) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> kinds = {
+      {"dora", {"--adapter-type", "dora", "--rank", "4"}},
+      {"lokr", {"--adapter-type", "lokr", "--lokr-dim", "2", "--lokr-factor", "8"}},
+      {"lokr", {"--adapter-type", "lokr", "--lokr-dim", "64", "--lokr-factor", "8"}}};
+  for (const auto& [kind, flags] : kinds) {
+    SCOPED_TRACE(kind + " " + flags[3]);
+    std::vector<std::string> arguments = {"train-lm",
+                                          "--model",
+                                          place_.path("model.gguf"),
+                                          "--data",
+                                          place_.path("data.jsonl"),
+                                          "--out",
+                                          place_.path("k"),
+                                          "--overwrite",
+                                          "--steps",
+                                          "3",
+                                          "--lr",
+                                          "2e-2",
+                                          "--warmup",
+                                          "0",
+                                          "--sites",
+                                          "q,down"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const Outcome trained = place_.run(arguments);
+    ASSERT_EQ(trained.status, 0) << trained.err;
+    const double expected = loss("k");
+    ASSERT_NE(expected, loss(""));
+    EXPECT_EQ(inspect("k")["adapterType"], kind);
+    const bool gguf = fs::exists(place_.path("k/adapter.gguf"));
+    EXPECT_EQ(gguf, flags[3] == "2");
+    if (gguf) {
+      EXPECT_NEAR(loss("k/adapter.gguf"), expected, 1e-4);
+    }
+    ASSERT_EQ(model_run("export", {"--adapter", place_.path("k"), "--format", "lycoris", "--out",
+                                   place_.path("k.safetensors"), "--overwrite"})
+                  .status,
+              0);
+    EXPECT_EQ(loss("k.safetensors"), expected);
+    ASSERT_EQ(model_run("merge", {"--adapter", place_.path("k"), "--out", place_.path("k.gguf"), "--overwrite"}).status,
+              0);
+    EXPECT_NEAR(loss("", "k.gguf"), expected, 1e-4);
+  }
+}
+
 TEST_F(AdapterCommands, MergeIsTheAdapter) {
   const Outcome outcome = model_run("merge", {"--adapter", place_.path("run"), "--out", place_.path("m.gguf")});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
