@@ -45,6 +45,7 @@ class GgufFile {
 
   const std::filesystem::path& path() const { return map_.path(); }
   uint32_t version() const { return version_; }
+  std::span<const std::byte> bytes() const { return map_.bytes(); }  // the whole file
   int64_t file_bytes() const { return static_cast<int64_t>(map_.bytes().size()); }
   const std::map<std::string, GgufValue, std::less<>>& metadata() const { return metadata_; }
   std::span<const GgufTensor> tensors() const { return tensors_; }
