@@ -1,5 +1,6 @@
 // patina train-lm: trains a LoRA adapter of a language model on text; patina plan train-lm: tells what that takes.
 #include <charconv>
+#include <cmath>
 #include <new>
 
 #include "backend/cpu/cpu_backend.h"
@@ -8,9 +9,12 @@
 #include "cli/interrupt.h"
 #include "cli/memory.h"
 #include "cli/profile.h"
-#include "cli/progress.h"
+#include "cli/run_log.h"
+#include "cli/run_observer.h"
+#include "cli/run_settings.h"
 #include "cli/train_events.h"
 #include "cli/train_output.h"
+#include "cli/train_summary.h"
 #include "formats/names.h"
 #include "measure/machine.h"
 #include "train/estimate.h"
@@ -34,8 +38,11 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
   TrainOptions& options = flags.options;
   Given given{};
   line.option("--model", flags.model, "FILE", "GGUF model; it is never changed.")->required();
-  line.option("--data", flags.data, "FILE", "Data set: .txt, or .jsonl with messages, prompt and completion, or text.")
-      ->required();
+  line.option("--data", flags.data, "FILE",
+              "Data set: .txt, or .jsonl with messages, prompt and completion, or text. May be given more than once.")
+      ->required()
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   line.option("--out", flags.out, "DIR", "Directory for the adapter; required, except with --show-mask.");
   line.option("--adapter-type", flags.adapter_type, "KIND", "Kind of adapter: lora.")
       ->check(quiet(CLI::IsMember({"lora"})));
@@ -56,6 +63,7 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
   line.option("--micro-tokens", flags.micro_tokens, "TOKENS",
               "Tokens in memory at once, or auto. Less takes less memory; the result changes by rounding only.");
   add_memory_options(line, flags.memory);
+  add_run_options(line, flags.run, options);
   CLI::Option* epochs = line.option("--epochs", options.epochs, "N", "Passes over the data set.")
                             ->check(quiet(CLI::Range(int64_t{1}, kMost)));
   line.add_option("--steps", options.steps, "Optimizer steps, instead of --epochs.")
@@ -68,7 +76,7 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
       ->check(quiet(CLI::IsMember(kSchedules)));
   line.option("--warmup", options.warmup, "NUMBER", "Warm-up: below 1 a fraction of all steps, else steps.")
       ->check(not_negative());
-  line.option("--weight-decay", options.adamw.weight_decay, "NUMBER", "Decoupled weight decay of AdamW.")
+  line.option("--weight-decay", options.optimizer.weight_decay, "NUMBER", "Decoupled weight decay.")
       ->check(not_negative());
   line.option("--grad-clip", options.grad_clip, "NUMBER", "Largest norm of the whole gradient; 0 does not clip.")
       ->check(not_negative());
@@ -85,7 +93,7 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
       ->check(quiet(CLI::Range(int64_t{1}, kMost)));
   line.add_flag("--profile", flags.profile, "Print after the run where the time of its steps went, op by op.");
   line.add_flag("--jsonl", flags.jsonl, "Print events on stdout, one JSON object a line.");
-  line.add_flag("--overwrite", flags.overwrite, "Replace the files of an earlier run in --out.");
+  line.add_flag("--overwrite", flags.overwrite, "Replace the files of an earlier run in --out.")->excludes("--resume");
   return given;
 }
 
@@ -96,6 +104,15 @@ int64_t parse_micro_tokens(const std::string& text) {
   if (error != std::errc() || end != text.data() + text.size() || tokens < 1)
     fail(Error::Kind::kUsage, "--micro-tokens {}: expected auto or a number of tokens, at least 1", text);
   return tokens;
+}
+
+Validation load_validation(const TrainFlags& flags, const Tokenizer& tokenizer, const DatasetOptions& options,
+                           Dataset& data) {
+  if (flags.run.validation.empty()) return {};
+  if (const std::optional<double> fraction = validation_fraction(flags.run.validation))
+    return {hold_out(data, *fraction, flags.options.seed), ""};
+  Dataset read = load_dataset(flags.run.validation, tokenizer, options);
+  return {std::move(read.sequences), read.fingerprint};
 }
 
 std::vector<Site> choose_sites(const DecoderModel& model, const TrainFlags& flags) {
@@ -147,44 +164,6 @@ void fit(const LanguageModel& model, Adapter& adapter, const Dataset& data, Trai
   if (fit.micro_tokens != most) options.micro_tokens = fit.micro_tokens;
 }
 
-// Shows a run to people and programs, and keeps what train_log.json needs.
-class RunObserver final : public TrainObserver {
- public:
-  RunObserver(Trainer& trainer, EventWriter& events) : trainer_(trainer), events_(events) {}
-
-  void on_step(const StepReport& step) override {
-    clip_scale_ = step.clip_scale;
-    progress_.on_step(step);
-    events_.write("step", step_event(step));
-  }
-  void on_epoch(const EpochReport& epoch) override {
-    progress_.on_epoch(epoch);
-    Json event = epoch_event(epoch);
-    events_.write("epoch", event);
-    Json norms = Json::object();  // before clipping
-    for (const GradientNorm& gradient : trainer_.gradient_norms())
-      norms[gradient.parameter] = gradient.norm / clip_scale_;
-    event["gradNorms"] = norms;
-    epochs_.push_back(event);
-  }
-  void on_warning(const std::string& message) override { warn(message, 1); }
-  void warn(const std::string& message, int64_t count) {
-    progress_.print_line("warning: " + message);
-    events_.write("warning", {{"message", message}, {"count", count}});
-    warnings_.push_back(message);
-  }
-
-  const Json& epochs() const { return epochs_; }
-  const Json& warnings() const { return warnings_; }
-
- private:
-  Trainer& trainer_;
-  EventWriter& events_;
-  Progress progress_;
-  double clip_scale_ = 1.0;
-  Json epochs_ = Json::array(), warnings_ = Json::array();
-};
-
 void print_masks(const Dataset& data, const Tokenizer& tokenizer, int64_t count) {
   for (const Sequence& sequence : data.sequences) {
     if (count-- == 0) break;
@@ -192,30 +171,6 @@ void print_masks(const Dataset& data, const Tokenizer& tokenizer, int64_t count)
                           counted(static_cast<int64_t>(sequence.ids.size()), "token"), sequence.supervised_tokens(),
                           show_mask(sequence, tokenizer)));
   }
-}
-
-// For a shell to read back.
-std::string shell_quoted(const std::string& text) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
-  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
-// `chat`: the data were conversations; a prompt for an adapter of plain text takes no chat format.
-void print_summary(const TrainFlags& flags, bool chat, const TrainResult& result) {
-  const std::string out = shell_quoted(flags.out), model = shell_quoted(flags.model);
-  std::string chat_flags = chat ? "" : " --raw";
-  if (chat && !flags.chat_template.empty()) chat_flags = " --chat-template " + flags.chat_template;
-  say("\n{} after {} in {}: mean loss of the last epoch {:.4f}\n", reason_name(result.reason),
-      counted(result.steps, "step"), duration_text(result.ms / 1e3), result.final_loss);
-  say("The adapter lies in {} as a PEFT directory and as adapter.gguf; train_log.json beside it tells the whole run.\n",
-      out);
-  say("Use it:\n  patina generate --model {} --adapter {}{} --prompt 'your {}'\n", model, out, chat_flags,
-      chat ? "question" : "text");
-  say("  llama-cli -m {} --lora {}\n", model,
-      shell_quoted((std::filesystem::path(flags.out) / "adapter.gguf").string()));
 }
 
 // Whether a signal came before the first step.
@@ -242,10 +197,17 @@ void show_plan(const TrainRun& run, const TimeEstimate& time, EventWriter& event
     write_out(text);
 }
 
+// Whether a run that ended early has an adapter to show.
+bool holds_good_values(const ParameterStore& store, Trainer& trainer) {
+  return trainer.optimizer().steps() > 0 &&
+         std::ranges::all_of(store.values(), [](float value) { return std::isfinite(value); });
+}
+
 int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   TrainOptions& options = flags.options;
   options.micro_tokens = parse_micro_tokens(flags.micro_tokens);
   options.schedule = kSchedules.at(flags.schedule);
+  resolve_run_flags(flags.run, options);
   parse_recompute(flags.memory.recompute, 1);  // before anything slow
   memory_budget(flags.memory.memory);
   const FormulationChoice bwd = choose_formulation(flags.bwd, given.bwd->count() > 0);
@@ -259,7 +221,16 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   if (flags.out.empty() && writes) fail(Error::Kind::kUsage, "--out is required: a directory for the adapter");
   catch_interrupts();  // before anything slow
   std::optional<OutputDirectory> out;
-  if (writes) out.emplace(flags.out, flags.overwrite);
+  std::optional<Checkpoint> checkpoint;  // to go on from
+  if (writes) {
+    using Earlier = OutputDirectory::Earlier;
+    out.emplace(flags.out, flags.run.resume  ? Earlier::kResume
+                           : flags.overwrite ? Earlier::kReplace
+                                             : Earlier::kRefuse);
+    if (flags.run.resume) checkpoint = find_checkpoint(out->path());
+    if (flags.run.resume && !checkpoint)
+      say("patina: {} holds no checkpoint: the run begins with the first step\n", flags.out);
+  }
 
   const LanguageModel model = load_language_model(flags.model);
   flags.context = resolve_context(model.weights, flags.context, given.context->count() > 0);
@@ -271,13 +242,16 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
          options.batch_tokens, flags.context);
   const std::vector<Site> sites = choose_sites(model.weights, flags);
   data_options.context_tokens = flags.context;
-  const Dataset data = load_dataset(flags.data, *model.tokenizer, data_options);
+  Dataset data = load_datasets(std::vector<std::filesystem::path>(flags.data.begin(), flags.data.end()),
+                               *model.tokenizer, data_options);
+  const Validation validation = load_validation(flags, *model.tokenizer, data_options, data);
   if (ended_early(events)) return kSignalled + interrupt_signal();
   if (show_only) {
     print_masks(data, *model.tokenizer, flags.show_mask);
     return 0;
   }
 
+  if (checkpoint && options.micro_tokens == 0) options.micro_tokens = saved_micro_tokens(checkpoint->text().settings);
   const int64_t process_bytes = anonymous_bytes();
   check_trainables(sites, flags.rank);
   LoraAdapter adapter(sites, flags.rank, flags.alpha, options.seed);
@@ -286,11 +260,13 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
                               4 * static_cast<int64_t>(adapter.parameters().values().size_bytes());
   fit(model, adapter, data, flags, budget_bytes, fixed_bytes, flags.threads);
   ThreadPool pool(flags.threads);
-  auto trainer = std::make_unique<Trainer>(model.weights, adapter, data.sequences, options, cpu_backend(), pool);
+  auto trainer = std::make_unique<Trainer>(model.weights, adapter, data.sequences, validation.sequences, options,
+                                           cpu_backend(), pool);
   const TrainPlan plan = trainer->plan();
   const TrainRun run{flags,
                      model,
                      data,
+                     validation,
                      sites,
                      adapter.parameters().parameters(),
                      plan,
@@ -310,30 +286,58 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
               events);
     return 0;
   }
+  const Json settings = run_settings(run);
+  if (checkpoint) restore_run(*checkpoint, settings, flags.out, adapter.parameters(), *trainer);
+  if (!checkpoint) remove_checkpoints(out->path());
+  RunLog run_log(out->path(), checkpoint ? checkpoint->text().session.at(kSessionFiles) : Json());
+  for (const auto& [name, fields] : log.items()) run_log.add(name, fields);
+  events.also_to([&](const std::string& name, const Json& fields) { run_log.add(name, fields); });
+
   TrainResult result;
+  std::optional<Error> failure;
   std::optional<Profile> profile;
   if (flags.profile) profile.emplace(trainer->graph());
   {
-    RunObserver observer(*trainer, events);
-    for (const FallbackWarning& warning : fallback_warnings(run.plan.formulations))
-      observer.warn(warning.text, warning.count);
+    RunObserver observer(*trainer, adapter.parameters(), events);
+    RunSaver saver(
+        out->path(), flags.run, settings, [&] { return run_session(run_log.lengths(), observer.told()); },
+        [&](const std::string& text) { observer.warn(text, 1); });
+    observer.save_with(saver);
+    if (checkpoint) {
+      const TrainState& state = checkpoint->text().state;
+      saver.resumed_at(state.steps);
+      observer.set_told(checkpoint->text().session.at(kSessionTold));
+      events.write("resume",
+                   {{"path", checkpoint->path().string()}, {"step", state.steps}, {"epoch", state.epoch + 1}});
+      say("going on after step {} from {}\n\n", grouped(state.steps), checkpoint->path().string());
+    } else {
+      for (const FallbackWarning& warning : fallback_warnings(run.plan.formulations))
+        observer.warn(warning.text, warning.count);
+      for (const std::string& warning : optimizer_warnings(adapter.parameters(), options.optimizer))
+        observer.warn(warning, 1);
+    }
+    checkpoint.reset();
     try {
       result = trainer->run(
           observer, [] { return interrupt_signal() != 0; }, profile ? &*profile : nullptr);
     } catch (const Error& error) {
       if (error.kind() != Error::Kind::kNonFinite) throw;
-      fail(Error::Kind::kNonFinite, "{}; nothing was written to {}", error.what(), flags.out);
+      if (!holds_good_values(adapter.parameters(), *trainer))
+        fail(Error::Kind::kNonFinite, "{}; no adapter was written to {}", error.what(), flags.out);
+      failure = error;
     }
-    log["epochs"] = observer.epochs();
-    log["warnings"] = observer.warnings();
+    saver.save(*trainer, adapter.parameters(), events);
+    if (flags.run.export_best) saver.restore_best(*trainer, adapter.parameters());
+    log.update(observer.told());
   }
-  if (profile) {
+  if (profile && !failure) {
     const double peak_gflops = multiply_add_peak(pool);
     log["profile"] = profile_event(*profile, result.steps, peak_gflops);
     events.write("profile", log["profile"]);
     say("\n{}", profile_table(*profile, result.steps, peak_gflops));
   }
   profile.reset();  // it refers to the graph
+  const TrainState state = trainer->state();
   trainer.reset();  // export copies the adapter: that fits into what the run no longer needs
   const Json done = {{"steps", result.steps},
                      {"epochs", result.epochs},
@@ -342,7 +346,7 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
                      {"reason", reason_name(result.reason)},
                      {"adapter", flags.out},
                      {"ms", result.ms}};
-  log["done"] = done;
+  if (!failure) log["done"] = done;
   AdapterFile file;
   file.pairs = adapter.pairs();
   file.metadata = {{"patina.version", PATINA_VERSION},
@@ -353,8 +357,10 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
                             {"format", written.format},
                             {"tensors", written.tensors},
                             {"bytes", written.bytes}});
+  if (failure)
+    fail(failure->kind(), "{}; the adapter as the last good step left it is in {}", failure->what(), flags.out);
   events.write("done", done);
-  print_summary(flags, data.chat, result);
+  print_summary(flags, data.chat, result, state);
   return result.reason == TrainResult::Reason::kInterrupted ? kSignalled + interrupt_signal() : 0;
 }
 

@@ -51,6 +51,7 @@ struct Evaluation {
 };
 
 // Mean loss of a data set, in its own order. Error(kNonFinite) naming the op where a loss is not finite.
+Evaluation evaluate(LossRunner& runner, std::span<const Sequence> sequences, int64_t micro_tokens);
 Evaluation evaluate(const DecoderModel& model, Adapter* adapter, std::span<const Sequence> sequences,
                     int64_t micro_tokens, const Backend& backend, ThreadPool& pool);
 

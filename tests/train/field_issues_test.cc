@@ -96,7 +96,7 @@ TEST(FieldIssues, FieldIssue05_AQ41FileIsTrainedInPlaceAndStaysAsItIs) {
   const std::vector<Sequence> sequences = {random_sequence(9, 2, 0)};
   LoraAdapter adapter(layer_sites(lm.model), 2, 4, 1);
   ThreadPool pool(2);
-  Trainer trainer(lm.model, adapter, sequences, plain_options(2, 1e-3), cpu_backend(), pool);
+  Trainer trainer(lm.model, adapter, sequences, {}, plain_options(2, 1e-3), cpu_backend(), pool);
   EXPECT_EQ(trainer.plan().weights_bytes, static_cast<int64_t>(std::filesystem::file_size(lm.path)));
   // Whatever frozen numbers the graph reads lie in the map of the file; only the table of rope is made.
   const auto* map = lm.model.file().tensors().front().data - lm.model.file().tensors().front().offset_bytes;
@@ -172,7 +172,7 @@ TEST(FieldIssues, FieldIssue14_EveryTargetLearnsInTheFirstStep) {
   const std::vector<Sequence> sequences = {random_sequence(12, 2, 0), random_sequence(9, 2, 1)};
   LoraAdapter adapter(layer_sites(lm.model), 4, 8, 1);
   ThreadPool pool(2);
-  Trainer trainer(lm.model, adapter, sequences, plain_options(1, 1e-3), cpu_backend(), pool);
+  Trainer trainer(lm.model, adapter, sequences, {}, plain_options(1, 1e-3), cpu_backend(), pool);
   Recorder recorder;
   trainer.run(recorder, [] { return false; });
   ASSERT_EQ(adapter.pairs().size(), 14u);

@@ -67,7 +67,7 @@ TEST_F(Fit, TrainerTakesWhatWasPromised) {
     const auto adapter = half_trained(layer_sites(lm_.model));
     ThreadPool pool(2);
     Recorder recorder;
-    Trainer trainer(lm_.model, *adapter, sequences_, options, cpu_backend(), pool);
+    Trainer trainer(lm_.model, *adapter, sequences_, {}, options, cpu_backend(), pool);
     EXPECT_EQ(trainer.plan().arena_bytes, promised.arena_bytes);
     trainer.run(recorder, [] { return false; });
     const std::vector<float> values(adapter->parameters().values().begin(), adapter->parameters().values().end());

@@ -94,7 +94,9 @@ TEST(Trainer, NonFiniteLossNamesStepAndOp) {
   const std::vector<Sequence> sequences = four_sequences();
   LoraAdapter adapter(layer_sites(lm.model), 2, 4, 1);
   try {
-    train(lm.model, adapter, sequences, plain_options(10, 1e30));
+    TrainOptions options = plain_options(10, 1e30);
+    options.max_bad_steps = 1;
+    train(lm.model, adapter, sequences, options);
     FAIL() << "trained";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), Error::Kind::kNonFinite);
@@ -126,7 +128,7 @@ TEST(Trainer, StopsAfterTheStepWhenAsked) {
   const std::vector<Sequence> sequences = four_sequences();
   LoraAdapter adapter(layer_sites(lm.model, {"v"}), 2, 4, 1);
   ThreadPool pool(1);
-  Trainer trainer(lm.model, adapter, sequences, plain_options(10, 1e-3), cpu_backend(), pool);
+  Trainer trainer(lm.model, adapter, sequences, {}, plain_options(10, 1e-3), cpu_backend(), pool);
   Recorder recorder;
   const TrainResult result = trainer.run(recorder, [&] { return recorder.steps.size() == 3; });
   EXPECT_EQ(result.reason, TrainResult::Reason::kInterrupted);

@@ -1,0 +1,12 @@
+// What a training run says at its end, in words.
+#pragma once
+
+#include "cli/train_events.h"
+
+namespace patina {
+
+// Where things lie, how to use them, and what may come next. `chat`: the data were conversations; a prompt for an
+// adapter of plain text takes no chat format.
+void print_summary(const TrainFlags& flags, bool chat, const TrainResult& result, const TrainState& state);
+
+}  // namespace patina
