@@ -118,6 +118,8 @@ std::optional<SitePlace> parse_module(std::string_view module) {
 // Layers that the config names and the weights lack, and the other way round.
 void check_targets(const PeftConfig& config, const AdapterFile& adapter, int layers, const std::string& weights) {
   std::set<std::string> expected, found;
+  // An adapter of a deeper model agrees with itself; that it does not fit this one is said by read_adapter().
+  for (const AdaptedSite& site : adapter.sites) layers = std::max(layers, site.layer + 1);
   for (size_t s = 0; s <= static_cast<size_t>(SiteName::kLmHead); ++s) {
     const auto site = static_cast<SiteName>(s);
     const bool head = site == SiteName::kLmHead;

@@ -27,6 +27,7 @@ class Prelude {
   void run() {
     if (executor_) executor_->run({});
   }
+  int64_t window_bytes() const { return stream_ ? stream_->plan().most_resident_bytes : 0; }
   int64_t arena_bytes() const { return executor_ ? executor_->plan().arena_bytes : 0; }
 
  private:

@@ -8,6 +8,7 @@
 
 #include "base/threads.h"
 #include "cli/console.h"
+#include "cli/interrupt.h"
 #include "data/tokenizer_gguf.h"
 
 namespace patina {
@@ -15,6 +16,7 @@ namespace patina {
 LanguageModel load_language_model(const std::filesystem::path& path) {
   const auto start = std::chrono::steady_clock::now();
   LanguageModel model{DecoderModel::load(path), nullptr, 0.0};
+  watch_mapped_file(model.weights.file().bytes(), path.string());
   model.tokenizer = Tokenizer::make(tokenizer_spec_from_gguf(model.weights.file()));
   if (model.tokenizer->vocabulary() > model.weights.config().vocabulary)
     fail(Error::Kind::kModel,

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <string>
 #include <string_view>
 
 namespace patina {
@@ -20,7 +21,32 @@ void on_signal(int signal) {
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText.data(), kText.size());
 }
 
+// Written before the handler is set, read by it alone.
+std::span<const std::byte> watched;
+std::string watched_message;
+
+void on_bus_error(int signal, siginfo_t* info, void*) {
+  const std::byte* const address = static_cast<const std::byte*>(info->si_addr);
+  if (address < watched.data() || address >= watched.data() + watched.size()) {
+    std::signal(signal, SIG_DFL);  // not ours: the instruction runs again, and the process ends as it would have
+    return;
+  }
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, watched_message.data(), watched_message.size());
+  _exit(1);
+}
+
 }  // namespace
+
+void watch_mapped_file(std::span<const std::byte> bytes, const std::string& path) {
+  watched = bytes;
+  const std::string start = isatty(STDERR_FILENO) == 1 ? "\n" : "";  // below a bar
+  watched_message =
+      start + "patina: " + path + ": became shorter, or its disk failed, while it was in use; get the file again\n";
+  struct sigaction action {};
+  action.sa_sigaction = on_bus_error;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGBUS, &action, nullptr);
+}
 
 void catch_interrupts() {
   struct sigaction action {};

@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kSecondsBetweenLines = 5.0;
 constexpr int64_t kWidestBar = 30, kNarrowestBar = 8;
+constexpr int64_t kStepsOfMean = 20;  // the loss that is shown: that of one step jumps too much to show a trend
 
 bool wants_colour() {
   const char* no_colour = std::getenv("NO_COLOR");  // https://no-color.org
@@ -42,10 +43,13 @@ Progress::~Progress() { clear_bar(); }
 void Progress::on_step(const StepReport& step) {
   const auto now = std::chrono::steady_clock::now();
   tokens_ += step.tokens;
-  const double elapsed = seconds(now - start_);
-  const double left = elapsed / static_cast<double>(step.step) * static_cast<double>(step.total_steps - step.step);
-  const std::string figures = fmt::format("step {}/{}  loss {:.4f}  lr {:.2e}  {:.0f} tokens/s  left {}  resident {}",
-                                          step.step, step.total_steps, step.loss, step.learning_rate,
+  ++steps_;
+  const double elapsed = seconds(now - start_), before = mean_loss_;
+  const double left = elapsed / static_cast<double>(steps_) * static_cast<double>(step.total_steps - step.step);
+  mean_loss_ += (step.loss - mean_loss_) / static_cast<double>(std::min(steps_, kStepsOfMean));
+  const std::string_view trend = steps_ < 2 ? "" : mean_loss_ < before ? " falling" : " rising";
+  const std::string figures = fmt::format("step {}/{}  loss {:.4f}{}  lr {:.2e}  {:.0f} tokens/s  left {}  resident {}",
+                                          step.step, step.total_steps, mean_loss_, trend, step.learning_rate,
                                           static_cast<double>(tokens_) / std::max(elapsed, 1e-9), duration_text(left),
                                           bytes_text(resident_bytes()));
   if (terminal_) {

@@ -26,7 +26,8 @@ class Progress {
 
   const bool terminal_, colour_;
   bool bar_shown_ = false;
-  int64_t tokens_ = 0;
+  int64_t tokens_ = 0, steps_ = 0;  // of this process
+  double mean_loss_ = 0.0;          // of the last steps, about
   std::chrono::steady_clock::time_point start_, last_line_;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "backend/cpu/cpu_backend.h"
 #include "cli/memory.h"
@@ -26,6 +27,8 @@ std::vector<std::string> site_names(const std::vector<Site>& sites) {
     if (std::find(names.begin(), names.end(), site.name) == names.end()) names.push_back(site.name);
   return names;
 }
+
+std::string data_paths(const TrainFlags& flags) { return fmt::format("{}", fmt::join(flags.data, ", ")); }
 
 std::map<std::string, int64_t> type_counts(const GgufFile& file) {
   std::map<std::string, int64_t> types;
@@ -78,11 +81,11 @@ Json start_event(const TrainRun& run) {
                      {"factor", flags.adapter.factor},
                      {"decomposeBoth", flags.adapter.decompose_both}};
   event.update({{"trainable", run.parameters},
-                {"optimizer", "adamw"},
+                {"optimizer", flags.run.optimizer},
                 {"lr", options.learning_rate},
                 {"schedule", flags.schedule},
                 {"warmup", options.warmup},
-                {"weightDecay", options.adamw.weight_decay},
+                {"weightDecay", options.optimizer.weight_decay},
                 {"gradClip", options.grad_clip}});
   if (options.steps > 0)
     event["steps"] = options.steps;
@@ -116,12 +119,13 @@ Json model_event(const TrainRun& run) {
 }
 
 Json data_event(const TrainRun& run) {
-  return {{"path", run.flags.data},
+  return {{"path", data_paths(run.flags)},
           {"fingerprint", run.data.fingerprint},
           {"samples", run.data.read},
           {"used", run.data.sequences.size()},
           {"truncated", run.data.truncated},
           {"skipped", run.data.skipped},
+          {"validation", run.validation.sequences.size()},
           {"tokens", run.data.tokens},
           {"supervisedTokens", run.data.supervised_tokens},
           {"stepsPerEpoch", run.plan.steps_per_epoch},
@@ -132,7 +136,6 @@ Json data_event(const TrainRun& run) {
 Json memory_event(const TrainRun& run) {
   Json event = Json::object();
   for (const MemoryKind& kind : memory_kinds(run)) event[kind.name] = kind.bytes;
-  event["streamed"] = run.flags.options.stream_weights;
   event["planned"] = planned_bytes(run);
   event["budget"] = run.budget_bytes;
   return event;
@@ -174,8 +177,23 @@ Json epoch_event(const EpochReport& epoch) {
           {"best", epoch.best}};
 }
 
+Json eval_event(const EvalReport& eval) {
+  return {{"step", eval.step},     {"loss", eval.loss}, {"perplexity", std::exp(eval.loss)},
+          {"tokens", eval.tokens}, {"best", eval.best}, {"ms", eval.ms}};
+}
+
 std::string_view reason_name(TrainResult::Reason reason) {
-  return reason == TrainResult::Reason::kInterrupted ? "interrupted" : "completed";
+  switch (reason) {
+    case TrainResult::Reason::kCompleted:
+      return "completed";
+    case TrainResult::Reason::kTarget:
+      return "target";
+    case TrainResult::Reason::kPatience:
+      return "patience";
+    case TrainResult::Reason::kInterrupted:
+      return "interrupted";
+  }
+  PATINA_CHECK(false, "reason {}", static_cast<int>(reason));
 }
 
 std::string_view kind_name(Error::Kind kind) {
@@ -211,8 +229,12 @@ std::string describe(const TrainRun& run) {
                       fmt::join(site_names(run.sites), ", "),
                       counted(run.flags.layers > 0 ? run.flags.layers : config.layers, "layer"),
                       counted(run.parameters, "trainable parameter"));
-  text += fmt::format("data      {}: samples {}\n          {}, {} supervised\n", run.flags.data, samples_text(run.data),
-                      counted(run.data.tokens, "token"), grouped(run.data.supervised_tokens));
+  text += fmt::format("data      {}: samples {}\n          {}, {} supervised\n", data_paths(run.flags),
+                      samples_text(run.data), counted(run.data.tokens, "token"), grouped(run.data.supervised_tokens));
+  if (!run.validation.sequences.empty())
+    text +=
+        fmt::format("validate  on {} of {}\n", counted(static_cast<int64_t>(run.validation.sequences.size()), "sample"),
+                    run.validation.fingerprint.empty() ? "the data, held out" : run.flags.run.validation);
   text += fmt::format(
       "steps     {} in {} of about {}, {} of warm-up; up to {} a step, {} in memory at once{}\n",
       grouped(plan.total_steps), counted(plan.epochs, "epoch"), counted(plan.steps_per_epoch, "step"),

@@ -8,24 +8,33 @@
 #include "cli/common.h"
 #include "cli/events.h"
 #include "cli/memory_flags.h"
+#include "cli/run_flags.h"
 #include "train/estimate.h"
 
 namespace patina {
 
 // The command line of train-lm.
 struct TrainFlags {
-  std::string model, data, out, sites = "all", micro_tokens = "auto", schedule = "cosine", loss_on = "assistant",
-                                chat_template, bwd{name(Formulation::kFused)}, init_adapter, trigger,
-                                trigger_position = "prepend";
+  std::vector<std::string> data;
+  std::string model, out, sites = "all", micro_tokens = "auto", schedule = "cosine", loss_on = "assistant",
+                          chat_template, bwd{name(Formulation::kFused)}, init_adapter, trigger,
+                          trigger_position = "prepend";
   int64_t layers = 0, context = kDefaultContextTokens, show_mask = 0;
   AdapterFlags adapter_flags;
   AdapterOptions adapter;  // what they come to
   TrainOptions options;
   MemoryFlags memory;
+  RunFlags run;
   int threads = 0;
   bool jsonl = false, overwrite = false, profile = false;
   bool bwd_inherited = false;  // from the environment
   bool plan_only = false;      // patina plan
+};
+
+// What a run validates on.
+struct Validation {
+  std::vector<Sequence> sequences;  // none: nothing
+  std::string fingerprint;          // of the file; empty where a part of the data set was held out
 };
 
 // A run that is about to start.
@@ -33,6 +42,7 @@ struct TrainRun {
   const TrainFlags& flags;
   const LanguageModel& model;
   const Dataset& data;
+  const Validation& validation;
   const std::vector<Site>& sites;  // adapted
   int64_t parameters;              // trainable
   const TrainPlan& plan;
@@ -57,7 +67,8 @@ Json memory_event(const TrainRun& run);
 Json plan_event(const TrainRun& run, const TimeEstimate& time);
 Json step_event(const StepReport& step);
 Json epoch_event(const EpochReport& epoch);
-std::string_view reason_name(TrainResult::Reason reason);  // "completed", "interrupted"
+Json eval_event(const EvalReport& eval);
+std::string_view reason_name(TrainResult::Reason reason);  // "completed", "target", ...
 std::string_view kind_name(Error::Kind kind);              // of a fatal event: "usage", "model", ...
 
 // The same for people, a few lines.

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <charconv>
+#include <cmath>
 #include <new>
 
 #include "backend/cpu/cpu_backend.h"
@@ -11,9 +12,13 @@
 #include "cli/interrupt.h"
 #include "cli/memory.h"
 #include "cli/profile.h"
-#include "cli/progress.h"
+#include "cli/run_log.h"
+#include "cli/run_observer.h"
+#include "cli/run_settings.h"
 #include "cli/train_events.h"
+#include "cli/train_fit.h"
 #include "cli/train_output.h"
+#include "cli/train_summary.h"
 #include "formats/names.h"
 #include "measure/machine.h"
 #include "train/estimate.h"
@@ -37,8 +42,11 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
   TrainOptions& options = flags.options;
   Given given{};
   line.option("--model", flags.model, "FILE", "GGUF model; it is never changed.")->required();
-  line.option("--data", flags.data, "FILE", "Data set: .txt, or .jsonl with messages, prompt and completion, or text.")
-      ->required();
+  line.option("--data", flags.data, "FILE",
+              "Data set: .txt, or .jsonl with messages, prompt and completion, or text. May be given more than once.")
+      ->required()
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   line.option("--out", flags.out, "DIR", "Directory for the adapter; required, except with --show-mask.");
   add_adapter_options(line, flags.adapter_flags);
   given.sites = line.option(
@@ -72,6 +80,7 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
   line.option("--micro-tokens", flags.micro_tokens, "TOKENS",
               "Tokens in memory at once, or auto. Less takes less memory; the result changes by rounding only.");
   add_memory_options(line, flags.memory);
+  add_run_options(line, flags.run, options);
   CLI::Option* epochs = line.option("--epochs", options.epochs, "N", "Passes over the data set.")
                             ->check(quiet(CLI::Range(int64_t{1}, kMost)));
   line.add_option("--steps", options.steps, "Optimizer steps, instead of --epochs.")
@@ -84,7 +93,7 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
       ->check(quiet(CLI::IsMember(kSchedules)));
   line.option("--warmup", options.warmup, "NUMBER", "Warm-up: below 1 a fraction of all steps, else steps.")
       ->check(not_negative());
-  line.option("--weight-decay", options.adamw.weight_decay, "NUMBER", "Decoupled weight decay of AdamW.")
+  line.option("--weight-decay", options.optimizer.weight_decay, "NUMBER", "Decoupled weight decay.")
       ->check(not_negative());
   line.option("--grad-clip", options.grad_clip, "NUMBER", "Largest norm of the whole gradient; 0 does not clip.")
       ->check(not_negative());
@@ -101,7 +110,7 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
       ->check(quiet(CLI::Range(int64_t{1}, kMost)));
   line.add_flag("--profile", flags.profile, "Print after the run where the time of its steps went, op by op.");
   line.add_flag("--jsonl", flags.jsonl, "Print events on stdout, one JSON object a line.");
-  line.add_flag("--overwrite", flags.overwrite, "Replace the files of an earlier run in --out.");
+  line.add_flag("--overwrite", flags.overwrite, "Replace the files of an earlier run in --out.")->excludes("--resume");
   return given;
 }
 
@@ -112,6 +121,15 @@ int64_t parse_micro_tokens(const std::string& text) {
   if (error != std::errc() || end != text.data() + text.size() || tokens < 1)
     fail(Error::Kind::kUsage, "--micro-tokens {}: expected auto or a number of tokens, at least 1", text);
   return tokens;
+}
+
+Validation load_validation(const TrainFlags& flags, const Tokenizer& tokenizer, const DatasetOptions& options,
+                           Dataset& data) {
+  if (flags.run.validation.empty()) return {};
+  if (const std::optional<double> fraction = validation_fraction(flags.run.validation))
+    return {hold_out(data, *fraction, flags.options.seed), ""};
+  Dataset read = load_dataset(flags.run.validation, tokenizer, options);
+  return {std::move(read.sequences), read.fingerprint};
 }
 
 std::vector<Site> choose_sites(const DecoderModel& model, const TrainFlags& flags) {
@@ -163,106 +181,6 @@ void take_over(const AdapterFile& initial, const DecoderModel& model, const Give
   flags.layers = first == 0 ? 0 : std::ssize(facts.layers);
 }
 
-// Before they are allocated: a rank that no machine holds would take this one down.
-void check_trainables(const std::vector<Site>& sites, const AdapterOptions& options) {
-  constexpr int64_t kBytes = 16;  // value, gradient and two moments, F32
-  const int64_t parameters = count_parameters(sites, options);
-  const std::string_view flag = options.kind == AdapterKind::kLokr ? "--lokr-dim" : "--rank";
-  if (parameters > machine_bytes() / kBytes)
-    fail(Error::Kind::kMemory,
-         "{} {}: the {} trainable parameters take {} ({} bytes each), this machine has {}; lower it or adapt fewer "
-         "layers",
-         flag, options.rank, grouped(parameters), bytes_text(parameters * kBytes), kBytes, bytes_text(machine_bytes()));
-}
-
-// The options with which the run fits into its memory beside `fixed_bytes`.
-TrainOptions fitting_options(const LanguageModel& model, Adapter& adapter, const Dataset& data, const TrainFlags& flags,
-                             int64_t budget_bytes, int64_t fixed_bytes) {
-  TrainOptions options = flags.options;
-  const int layers = model.weights.config().layers, asked = parse_recompute(flags.memory.recompute, layers);
-  const FitChoices choices{asked == 0, options.micro_tokens == 0, flags.memory.weights == kAuto};
-  options.gradients.segments = std::max(asked, 1);
-  const MemoryFit fit = fit_memory(model.weights, adapter, data.sequences, options, choices, budget_bytes - fixed_bytes,
-                                   cpu_backend(), flags.threads);
-  const std::string recompute = recompute_flag(fit.segments, layers);
-  if (!fit.fits)
-    fail(Error::Kind::kMemory,
-         "the run takes at least {} (with --recompute {} and --micro-tokens {}), and {} is {}; lower --context{}, or "
-         "raise --memory",
-         bytes_text(fixed_bytes + fit.weights_bytes + fit.arena_bytes), recompute, fit.micro_tokens,
-         bytes_text(budget_bytes), flags.memory.memory.empty() ? "80 % of what is free" : "all that --memory allows",
-         choices.segments && choices.micro_tokens && choices.weights
-             ? ""
-             : " or leave --recompute, --micro-tokens and --weights at auto");
-  options.gradients.segments = fit.segments;
-  options.stream_weights = fit.stream_weights;
-  if (fit.micro_tokens != resolve_micro_tokens(options, data.sequences)) options.micro_tokens = fit.micro_tokens;
-  return options;
-}
-
-// The trainer of the run with the fastest options that fit into its memory; says what was chosen.
-std::unique_ptr<Trainer> fit(const LanguageModel& model, Adapter& adapter, const Dataset& data, TrainFlags& flags,
-                             int64_t budget_bytes, int64_t fixed_bytes, ThreadPool& pool) {
-  TrainOptions options;
-  std::unique_ptr<Trainer> trainer;
-  // What a trainer takes beside its plan is known once it is there. Where that is too much, the next one leaves room.
-  for (int64_t over_bytes = 0, planned_bytes = INT64_MAX; planned_bytes > budget_bytes;) {
-    trainer.reset();
-    options = fitting_options(model, adapter, data, flags, budget_bytes, fixed_bytes + over_bytes);
-    trainer = std::make_unique<Trainer>(model.weights, adapter, data.sequences, options, cpu_backend(), pool);
-    const TrainPlan& plan = trainer->plan();
-    planned_bytes = plan.weights_bytes + plan.arena_bytes + anonymous_bytes();
-    over_bytes += planned_bytes - budget_bytes;
-  }
-  const int layers = model.weights.config().layers;
-  const char* const weights = options.stream_weights ? kStream : kMapped;
-  if (options.gradients.segments > std::max(1, parse_recompute(flags.memory.recompute, layers)) ||
-      options.micro_tokens != flags.options.micro_tokens || (options.stream_weights && flags.memory.weights == kAuto))
-    say("patina: to fit into {}: --recompute {} --micro-tokens {} --weights {}\n", bytes_text(budget_bytes),
-        recompute_flag(options.gradients.segments, layers), trainer->plan().micro_tokens, weights);
-  flags.options = options;
-  flags.memory.weights = weights;
-  return trainer;
-}
-
-// Shows a run to people and programs, and keeps what train_log.json needs.
-class RunObserver final : public TrainObserver {
- public:
-  RunObserver(Trainer& trainer, EventWriter& events) : trainer_(trainer), events_(events) {}
-
-  void on_step(const StepReport& step) override {
-    clip_scale_ = step.clip_scale;
-    progress_.on_step(step);
-    events_.write("step", step_event(step));
-  }
-  void on_epoch(const EpochReport& epoch) override {
-    progress_.on_epoch(epoch);
-    Json event = epoch_event(epoch);
-    events_.write("epoch", event);
-    Json norms = Json::object();  // before clipping
-    for (const GradientNorm& gradient : trainer_.gradient_norms())
-      norms[gradient.parameter] = gradient.norm / clip_scale_;
-    event["gradNorms"] = norms;
-    epochs_.push_back(event);
-  }
-  void on_warning(const std::string& message) override { warn(message, 1); }
-  void warn(const std::string& message, int64_t count) {
-    progress_.print_line("warning: " + message);
-    events_.write("warning", {{"message", message}, {"count", count}});
-    warnings_.push_back(message);
-  }
-
-  const Json& epochs() const { return epochs_; }
-  const Json& warnings() const { return warnings_; }
-
- private:
-  Trainer& trainer_;
-  EventWriter& events_;
-  Progress progress_;
-  double clip_scale_ = 1.0;
-  Json epochs_ = Json::array(), warnings_ = Json::array();
-};
-
 void print_masks(const Dataset& data, const Tokenizer& tokenizer, int64_t count) {
   for (const Sequence& sequence : data.sequences) {
     if (count-- == 0) break;
@@ -270,33 +188,6 @@ void print_masks(const Dataset& data, const Tokenizer& tokenizer, int64_t count)
                           counted(static_cast<int64_t>(sequence.ids.size()), "token"), sequence.supervised_tokens(),
                           show_mask(sequence, tokenizer)));
   }
-}
-
-// For a shell to read back.
-std::string shell_quoted(const std::string& text) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
-  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
-// `chat`: the data were conversations; a prompt for an adapter of plain text takes no chat format.
-void print_summary(const TrainFlags& flags, bool chat, const TrainResult& result,
-                   std::span<const OutputDirectory::File> written) {
-  const std::string out = shell_quoted(flags.out), model = shell_quoted(flags.model);
-  std::string chat_flags = chat ? "" : " --raw";
-  if (chat && !flags.chat_template.empty()) chat_flags = " --chat-template " + flags.chat_template;
-  say("\n{} after {} in {}: mean loss of the last epoch {:.4f}\n", reason_name(result.reason),
-      counted(result.steps, "step"), duration_text(result.ms / 1e3), result.final_loss);
-  std::vector<std::string> formats;
-  for (const OutputDirectory::File& file : written) formats.push_back(file.format);
-  say("The adapter lies in {} in these formats: {}; train_log.json beside it tells the whole run.\n", out,
-      fmt::join(formats, ", "));
-  say("Use it:\n  patina generate --model {} --adapter {}{} --prompt 'your {}'\n", model, out, chat_flags,
-      chat ? "question" : "text");
-  for (const OutputDirectory::File& file : written)
-    if (file.format == "gguf") say("  llama-cli -m {} --lora {}\n", model, shell_quoted(file.path.string()));
 }
 
 // Whether a signal came before the first step.
@@ -323,11 +214,18 @@ void show_plan(const TrainRun& run, const TimeEstimate& time, EventWriter& event
     write_out(text);
 }
 
+// Whether a run that ended early has an adapter to show.
+bool holds_good_values(const ParameterStore& store, Trainer& trainer) {
+  return trainer.optimizer().steps() > 0 &&
+         std::ranges::all_of(store.values(), [](float value) { return std::isfinite(value); });
+}
+
 int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   TrainOptions& options = flags.options;
   options.micro_tokens = parse_micro_tokens(flags.micro_tokens);
   flags.adapter = adapter_options(flags.adapter_flags, options.seed);
   options.schedule = kSchedules.at(flags.schedule);
+  resolve_run_flags(flags.run, options);
   parse_recompute(flags.memory.recompute, 1);  // before anything slow
   memory_budget(flags.memory.memory);
   options.stream_weights = flags.memory.weights == kStream;
@@ -342,7 +240,16 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   if (flags.out.empty() && writes) fail(Error::Kind::kUsage, "--out is required: a directory for the adapter");
   catch_interrupts();  // before anything slow
   std::optional<OutputDirectory> out;
-  if (writes) out.emplace(flags.out, flags.overwrite);
+  std::optional<Checkpoint> checkpoint;  // to go on from
+  if (writes) {
+    using Earlier = OutputDirectory::Earlier;
+    out.emplace(flags.out, flags.run.resume  ? Earlier::kResume
+                           : flags.overwrite ? Earlier::kReplace
+                                             : Earlier::kRefuse);
+    if (flags.run.resume) checkpoint = find_checkpoint(out->path());
+    if (flags.run.resume && !checkpoint)
+      say("patina: {} holds no checkpoint: the run begins with the first step\n", flags.out);
+  }
 
   const LanguageModel model = load_language_model(flags.model);
   flags.context = resolve_context(model.weights, flags.context, given.context->count() > 0);
@@ -363,13 +270,16 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   else
     sites = choose_sites(model.weights, flags);
   data_options.context_tokens = flags.context;
-  const Dataset data = load_dataset(flags.data, *model.tokenizer, data_options);
+  Dataset data = load_datasets(std::vector<std::filesystem::path>(flags.data.begin(), flags.data.end()),
+                               *model.tokenizer, data_options);
+  const Validation validation = load_validation(flags, *model.tokenizer, data_options, data);
   if (ended_early(events)) return kSignalled + interrupt_signal();
   if (show_only) {
     print_masks(data, *model.tokenizer, flags.show_mask);
     return 0;
   }
 
+  if (checkpoint && options.micro_tokens == 0) options.micro_tokens = saved_micro_tokens(checkpoint->text().settings);
   const int64_t process_bytes = anonymous_bytes();
   if (!initial) check_trainables(sites, flags.adapter);
   const std::unique_ptr<Adapter> made =
@@ -377,14 +287,15 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
               : std::make_unique<Adapter>(sites, flags.adapter);
   Adapter& adapter = *made;
   const int64_t budget_bytes = memory_budget(flags.memory.memory);
-  const int64_t fixed_bytes = process_bytes + 4 * static_cast<int64_t>(adapter.parameters().values().size_bytes()) +
-                              adapter.constant_bytes();
+  const int64_t fixed_bytes =
+      process_bytes + 4 * static_cast<int64_t>(adapter.parameters().values().size_bytes()) + adapter.constant_bytes();
   ThreadPool pool(flags.threads);
-  std::unique_ptr<Trainer> trainer = fit(model, adapter, data, flags, budget_bytes, fixed_bytes, pool);
+  std::unique_ptr<Trainer> trainer = fit(model, adapter, data, validation, flags, budget_bytes, fixed_bytes, pool);
   const TrainPlan plan = trainer->plan();
   const TrainRun run{flags,
                      model,
                      data,
+                     validation,
                      sites,
                      adapter.parameters().parameters(),
                      plan,
@@ -404,30 +315,58 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
               events);
     return 0;
   }
+  const Json settings = run_settings(run);
+  if (checkpoint) restore_run(*checkpoint, settings, flags.out, adapter.parameters(), *trainer);
+  if (!checkpoint) remove_checkpoints(out->path());
+  RunLog run_log(out->path(), checkpoint ? checkpoint->text().session.at(kSessionFiles) : Json());
+  for (const auto& [name, fields] : log.items()) run_log.add(name, fields);
+  events.also_to([&](const std::string& name, const Json& fields) { run_log.add(name, fields); });
+
   TrainResult result;
+  std::optional<Error> failure;
   std::optional<Profile> profile;
   if (flags.profile) profile.emplace(trainer->graph());
   {
-    RunObserver observer(*trainer, events);
-    for (const FallbackWarning& warning : fallback_warnings(run.plan.formulations))
-      observer.warn(warning.text, warning.count);
+    RunObserver observer(*trainer, adapter.parameters(), events);
+    RunSaver saver(
+        out->path(), flags.run, settings, [&] { return run_session(run_log.lengths(), observer.told()); },
+        [&](const std::string& text) { observer.warn(text, 1); });
+    observer.save_with(saver);
+    if (checkpoint) {
+      const TrainState& state = checkpoint->text().state;
+      saver.resumed_at(state.steps);
+      observer.set_told(checkpoint->text().session.at(kSessionTold));
+      events.write("resume",
+                   {{"path", checkpoint->path().string()}, {"step", state.steps}, {"epoch", state.epoch + 1}});
+      say("going on after step {} from {}\n\n", grouped(state.steps), checkpoint->path().string());
+    } else {
+      for (const FallbackWarning& warning : fallback_warnings(run.plan.formulations))
+        observer.warn(warning.text, warning.count);
+      for (const std::string& warning : optimizer_warnings(adapter.parameters(), options.optimizer))
+        observer.warn(warning, 1);
+    }
+    checkpoint.reset();
     try {
       result = trainer->run(
           observer, [] { return interrupt_signal() != 0; }, profile ? &*profile : nullptr);
     } catch (const Error& error) {
       if (error.kind() != Error::Kind::kNonFinite) throw;
-      fail(Error::Kind::kNonFinite, "{}; nothing was written to {}", error.what(), flags.out);
+      if (!holds_good_values(adapter.parameters(), *trainer))
+        fail(Error::Kind::kNonFinite, "{}; no adapter was written to {}", error.what(), flags.out);
+      failure = error;
     }
-    log["epochs"] = observer.epochs();
-    log["warnings"] = observer.warnings();
+    saver.save(*trainer, adapter.parameters(), events);
+    if (flags.run.export_best) saver.restore_best(*trainer, adapter.parameters());
+    log.update(observer.told());
   }
-  if (profile) {
+  if (profile && !failure) {
     const double peak_gflops = multiply_add_peak(pool);
     log["profile"] = profile_event(*profile, result.steps, peak_gflops);
     events.write("profile", log["profile"]);
     say("\n{}", profile_table(*profile, result.steps, peak_gflops));
   }
   profile.reset();  // it refers to the graph
+  const TrainState state = trainer->state();
   trainer.reset();  // export copies the adapter: that fits into what the run no longer needs
   const Json done = {{"steps", result.steps},
                      {"epochs", result.epochs},
@@ -436,7 +375,7 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
                      {"reason", reason_name(result.reason)},
                      {"adapter", flags.out},
                      {"ms", result.ms}};
-  log["done"] = done;
+  if (!failure) log["done"] = done;
   AdapterFile file;
   file.sites = adapter.sites();
   file.metadata = {{"patina.version", PATINA_VERSION},
@@ -453,8 +392,10 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   for (const OutputDirectory::File& one : written)
     events.write("export",
                  {{"path", one.path.string()}, {"format", one.format}, {"tensors", one.tensors}, {"bytes", one.bytes}});
+  if (failure)
+    fail(failure->kind(), "{}; the adapter as the last good step left it is in {}", failure->what(), flags.out);
   events.write("done", done);
-  print_summary(flags, data.chat, result, written);
+  print_summary(flags, data.chat, result, state, written);
   return result.reason == TrainResult::Reason::kInterrupted ? kSignalled + interrupt_signal() : 0;
 }
 

@@ -27,13 +27,14 @@ constexpr const char* kLogFile = "train_log.json";
 constexpr const char* kFiles[] = {kPeftFile, kLycorisFile, kGgufFile, kLogFile, "adapter_config.json"};
 
 // Names of what this process, or one that was killed, makes in the directory while it writes.
-constexpr std::string_view kStaging = ".patina-";
+constexpr std::string_view kStaging = ".patina-", kHalfReport = ".report.html.", kHalfLog = ".train_log.json.";
 
-// What killed runs left; a staging directory of a process that lives stays.
+// What killed runs left: half written files, and staging directories of processes that live no more.
 void remove_stale(const fs::path& path) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
     const std::string name = entry.path().filename().string();
+    if (name.starts_with(kHalfReport) || name.starts_with(kHalfLog)) fs::remove(entry.path(), error);
     if (!name.starts_with(kStaging)) continue;
     const int process = std::atoi(name.c_str() + kStaging.size());
     if (process > 0 && kill(process, 0) != 0 && errno == ESRCH) fs::remove_all(entry.path(), error);
@@ -53,7 +54,7 @@ bool holds_files(const fs::path& path, std::error_code& error) {
 
 }  // namespace
 
-OutputDirectory::OutputDirectory(fs::path path, bool overwrite) : path_(std::move(path)) {
+OutputDirectory::OutputDirectory(fs::path path, Earlier earlier) : path_(std::move(path)) {
   std::error_code error;
   const fs::file_status status = fs::status(path_, error);
   if (fs::exists(status) && !fs::is_directory(status))
@@ -61,12 +62,16 @@ OutputDirectory::OutputDirectory(fs::path path, bool overwrite) : path_(std::mov
   fs::create_directories(path_, error);
   if (error) fail_io(path_, error);
   made_ = !fs::exists(status);  // what create_directories() of GCC 12 returns is true for an existing directory too
+  lock_.emplace(path_);
+  if (!lock_->held())
+    fail(Error::Kind::kUsage, "--out {}: another run is writing there; wait for its end or choose another directory",
+         path_.string());
   remove_stale(path_);
-  if (!overwrite && holds_files(path_, error))
-    fail(
-        Error::Kind::kUsage,
-        "--out {}: is not empty; choose another directory, or give --overwrite to replace an earlier run's files in it",
-        path_.string());
+  if (earlier == Earlier::kRefuse && holds_files(path_, error))
+    fail(Error::Kind::kUsage,
+         "--out {}: is not empty; choose another directory, or give --resume to go on with the run in it, or "
+         "--overwrite to replace its files",
+         path_.string());
   if (error) fail_io(path_, error);
   for (const char* file : kFiles)
     if (fs::is_directory(path_ / file, error))

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "adapter/files.h"
+#include "base/append_file.h"
 #include "cli/events.h"
 
 namespace patina {
@@ -13,9 +15,11 @@ namespace patina {
 // Made before a run, so that one that could not be saved does not start; filled at its end, all files or none.
 class OutputDirectory {
  public:
-  // Makes the directory where there is none. Error(kUsage) where something is in it already and not `overwrite`,
-  // Error(kIo) where it cannot be written.
-  OutputDirectory(std::filesystem::path path, bool overwrite);
+  // What becomes of what is in the directory already.
+  enum class Earlier : uint8_t { kRefuse, kReplace, kResume };
+  // Makes the directory where there is none and locks it. Error(kUsage) where another run has it, or something is in it
+  // that is to be refused; Error(kIo) where it cannot be written.
+  OutputDirectory(std::filesystem::path path, Earlier earlier);
   // Removes the directory where this run made it and put nothing in.
   ~OutputDirectory();
   OutputDirectory(const OutputDirectory&) = delete;
@@ -36,6 +40,7 @@ class OutputDirectory {
  private:
   std::filesystem::path path_;
   bool made_ = false;
+  std::optional<DirectoryLock> lock_;
 };
 
 }  // namespace patina

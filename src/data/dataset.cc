@@ -5,6 +5,8 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/philox.h"
+#include "base/sha256.h"
 #include "data/jsonl.h"
 #include "data/text_file.h"
 
@@ -13,6 +15,7 @@ namespace {
 
 constexpr std::string_view kAfter = "after:";
 constexpr uint8_t kContext = 0, kLabel = 1;
+constexpr uint32_t kHoldOutSite = 1;  // shuffling itself has site 0
 
 // The tokens that hold any text behind the first occurrence of the marker in the decoded text. A token that holds the
 // end of the marker and more is one of them: a marker that ends in a space would otherwise lose the first word (" 42"
@@ -121,14 +124,15 @@ void Loader::load_line(std::string_view line, int64_t number) {
   const std::string where = fmt::format("{}:{}", path_.string(), number);
   const JsonlSample sample = parse_jsonl_line(line, where);
   if (!kind_) {
-    kind_ = sample.index();
+    kind_ = sample.text.index();
     kind_line_ = number;
   }
-  if (*kind_ != sample.index())
+  if (*kind_ != sample.text.index())
     fail(Error::Kind::kData, "{}: expected the fields {} as in line {}, found {}; put each kind in a file of its own",
-         where, jsonl_fields(*kind_), kind_line_, jsonl_fields(sample.index()));
+         where, jsonl_fields(*kind_), kind_line_, jsonl_fields(sample.text.index()));
   try {
-    Sequence sequence = std::visit([this](const auto& value) { return encode(value); }, sample);
+    Sequence sequence = std::visit([this](const auto& value) { return encode(value); }, sample.text);
+    sequence.weight = static_cast<float>(sample.weight);
     choose_labels(&sequence);
     add(std::move(sequence));
   } catch (const Error& error) {  // what the tokenizer and the chat format refuse
@@ -231,6 +235,54 @@ LossOn parse_loss_on(std::string_view text) {
 
 Dataset load_dataset(const std::filesystem::path& path, const Tokenizer& tokenizer, const DatasetOptions& options) {
   return Loader(path, tokenizer, options).load();
+}
+
+Dataset load_datasets(std::span<const std::filesystem::path> paths, const Tokenizer& tokenizer,
+                      const DatasetOptions& options) {
+  PATINA_CHECK(!paths.empty(), "no data set");
+  Dataset all = load_dataset(paths.front(), tokenizer, options);
+  if (paths.size() == 1) return all;
+  Sha256 fingerprints;
+  fingerprints.update(all.fingerprint);
+  for (const std::filesystem::path& path : paths.subspan(1)) {
+    Dataset more = load_dataset(path, tokenizer, options);
+    for (Sequence& sequence : more.sequences) {
+      sequence.sample += all.read;
+      all.sequences.push_back(std::move(sequence));
+    }
+    all.chat = all.chat || more.chat;
+    all.read += more.read;
+    all.truncated += more.truncated;
+    for (const auto& [reason, count] : more.skipped) all.skipped[reason] += count;
+    all.tokens += more.tokens;
+    all.supervised_tokens += more.supervised_tokens;
+    fingerprints.update(more.fingerprint);
+  }
+  all.fingerprint = fingerprints.hex_digest();
+  return all;
+}
+
+std::vector<Sequence> hold_out(Dataset& data, double fraction, uint64_t seed) {
+  const size_t count = data.sequences.size();
+  const size_t wanted = std::max<size_t>(1, static_cast<size_t>(fraction * static_cast<double>(count) + 0.5));
+  if (wanted >= count)
+    fail(Error::Kind::kUsage, "a fraction of {} of {} samples to validate on leaves none to train on", fraction, count);
+  // Those with the smallest number of a stream that is indexed by sample: their order in the file does not matter.
+  const RandomStream random(seed, RandomUse::kShuffle, kHoldOutSite);
+  std::vector<std::pair<double, size_t>> drawn;
+  for (size_t i = 0; i < count; ++i)
+    drawn.emplace_back(random.uniform(static_cast<uint64_t>(data.sequences[i].sample)), i);
+  std::sort(drawn.begin(), drawn.end());
+  std::vector<uint8_t> held(count, 0);
+  for (size_t i = 0; i < wanted; ++i) held[drawn[i].second] = 1;
+  std::vector<Sequence> rest, out;
+  for (size_t i = 0; i < count; ++i) (held[i] ? out : rest).push_back(std::move(data.sequences[i]));
+  data.sequences = std::move(rest);
+  for (const Sequence& sequence : out) {
+    data.tokens -= static_cast<int64_t>(sequence.ids.size());
+    data.supervised_tokens -= sequence.supervised_tokens();
+  }
+  return out;
 }
 
 std::string show_mask(const Sequence& sequence, const Tokenizer& tokenizer) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +18,8 @@ namespace patina {
 struct Sequence {
   std::vector<int32_t> ids;
   std::vector<uint8_t> supervised;
-  int64_t sample = 0;  // index among the samples read, skipped ones included: stable, for random streams
+  float weight = 1.0f;  // of each of its tokens in the loss
+  int64_t sample = 0;   // index among the samples read, skipped ones included: stable, for random streams
   int64_t supervised_tokens() const;
 };
 
@@ -59,6 +61,7 @@ struct Dataset {
 //   messages (role, content): rendered in the model's chat format.
 //   prompt + completion: BOS where the model wants one, the prompt, the completion, EOS; no chat format.
 //   text: BOS where the model wants one, then the text.
+// A line may also have a weight, a number above 0: how much each of its tokens counts in the loss of training.
 //
 // In texts, prompts and completions what looks like a special token is text, and line ends stay as they are. A JSONL
 // sample longer than the context loses its end and counts as truncated; a sample without a supervised token (left) is
@@ -68,6 +71,15 @@ struct Dataset {
 // another ending, nothing but white space, nothing supervised in the whole set. Error(kModel) where messages meet a
 // model without a known chat format. Error(kUsage) for a context below 2.
 Dataset load_dataset(const std::filesystem::path& path, const Tokenizer& tokenizer, const DatasetOptions& options);
+
+// Several files, one behind the other, each of a kind of its own. The fingerprint of more than one is the SHA-256 of
+// theirs, in order.
+Dataset load_datasets(std::span<const std::filesystem::path> paths, const Tokenizer& tokenizer,
+                      const DatasetOptions& options);
+
+// Takes a fraction of the sequences, at least one, out of a data set, to validate on; the same for a seed. What was
+// skipped or truncated stays counted where it was. Error(kUsage) where none would be left.
+std::vector<Sequence> hold_out(Dataset& data, double fraction, uint64_t seed);
 
 // A sequence in one line a stretch, for --show-mask: `- "text"` is context, `+ "text"` is supervised. Special tokens
 // are shown.

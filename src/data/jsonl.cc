@@ -1,6 +1,7 @@
 #include "data/jsonl.h"
 
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -12,8 +13,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, std::variant_size_v<JsonlSample>> kFields = {"text", "completion, prompt",
-                                                                                    "messages"};
+constexpr std::array<std::string_view, std::variant_size_v<JsonlText>> kFields = {"text", "completion, prompt",
+                                                                                  "messages"};
+constexpr const char* kWeight = "weight";
 constexpr std::string_view kMessageFields = "content, role";
 constexpr size_t kShownBytes = 120;  // of what an error quotes from the file
 
@@ -61,12 +63,19 @@ std::vector<ChatMessage> messages_field(const Json& object, std::string_view whe
   return messages;
 }
 
-}  // namespace
+double take_weight(Json& object, std::string_view where) {
+  if (!object.is_object() || !object.contains(kWeight)) return 1.0;
+  const Json value = object.at(kWeight);
+  object.erase(kWeight);
+  const double weight = value.is_number() ? value.get<double>() : 0.0;
+  if (!(weight > 0.0) || !std::isfinite(static_cast<float>(weight)))
+    fail(Error::Kind::kData,
+         "{}: expected the field weight to be a number above 0, found {}; leave out what weighs nothing", where,
+         json_quoted(value.dump().substr(0, kShownBytes)));
+  return weight;
+}
 
-std::string_view jsonl_fields(size_t kind) { return kFields.at(kind); }
-
-JsonlSample parse_jsonl_line(std::string_view line, std::string_view where) {
-  const Json object = parse_json(line, where);
+JsonlText parse_text(const Json& object, std::string_view where) {
   const std::string fields = fields_of(object, "the line", where);
   if (fields == kFields[0]) return text_field(object, "text", where);
   if (fields == kFields[1])
@@ -76,6 +85,16 @@ JsonlSample parse_jsonl_line(std::string_view line, std::string_view where) {
        "{}: expected the fields messages, or prompt and completion, or text, found {}; add what is missing, remove the "
        "rest",
        where, json_quoted(std::string_view(fields).substr(0, kShownBytes)));
+}
+
+}  // namespace
+
+std::string_view jsonl_fields(size_t kind) { return kFields.at(kind); }
+
+JsonlSample parse_jsonl_line(std::string_view line, std::string_view where) {
+  Json object = parse_json(line, where);
+  const double weight = take_weight(object, where);
+  return {parse_text(object, where), weight};
 }
 
 }  // namespace patina

@@ -15,11 +15,16 @@ struct Completion {
 };
 
 // {"text": "..."} | {"prompt": "...", "completion": "..."} | {"messages": [{"role": "...", "content": "..."}, ...]}
-using JsonlSample = std::variant<std::string, Completion, std::vector<ChatMessage>>;
+using JsonlText = std::variant<std::string, Completion, std::vector<ChatMessage>>;
 
-// Error(kData) that begins with `where` (file:line): not JSON, not exactly the fields of one kind, a value of another
-// type, or no messages. Fields we do not know are refused, as they may change the meaning (`weight`, `tools`). Roles
-// are not checked here.
+struct JsonlSample {
+  JsonlText text;
+  double weight = 1.0;  // of the sample in the loss
+};
+
+// Each kind may also have a `weight`, a number above 0. Error(kData) that begins with `where` (file:line): not JSON,
+// not exactly the fields of one kind, a value of another type, or no messages. Fields we do not know are refused, as
+// they may change the meaning (`tools`). Roles are not checked here.
 JsonlSample parse_jsonl_line(std::string_view line, std::string_view where);
 
 // The fields of a kind of sample, by the index of the variant.

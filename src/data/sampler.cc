@@ -1,5 +1,6 @@
 #include "data/sampler.h"
 
+#include <algorithm>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -48,12 +49,28 @@ std::vector<std::vector<size_t>> plan_epoch(std::span<const Sequence> sequences,
 
 std::vector<std::vector<size_t>> cut_step(std::span<const Sequence> sequences, std::span<const size_t> step,
                                           int64_t micro_tokens) {
-  return fill_greedily(sequences, step, micro_tokens);
+  std::vector<size_t> order(step.begin(), step.end());
+  std::ranges::stable_sort(order, {}, [&](size_t index) { return sequences[index].weight; });
+  std::vector<std::vector<size_t>> groups;
+  for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+    while (end < order.size() && sequences[order[end]].weight == sequences[order[begin]].weight) ++end;
+    for (std::vector<size_t>& group :
+         fill_greedily(sequences, std::span(order).subspan(begin, end - begin), micro_tokens))
+      groups.push_back(std::move(group));
+  }
+  return groups;
 }
 
 int64_t supervised_tokens(std::span<const Sequence> sequences, std::span<const size_t> step) {
   int64_t sum = 0;
   for (const size_t index : step) sum += sequences[index].supervised_tokens();
+  return sum;
+}
+
+double supervised_weight(std::span<const Sequence> sequences, std::span<const size_t> step) {
+  double sum = 0.0;
+  for (const size_t index : step)
+    sum += static_cast<double>(sequences[index].weight) * static_cast<double>(sequences[index].supervised_tokens());
   return sum;
 }
 

@@ -16,12 +16,14 @@ std::vector<std::vector<size_t>> plan_epoch(std::span<const Sequence> sequences,
                                             int64_t epoch);
 
 // Cuts a step's sequences, in order, into micro-batches of at most micro_tokens tokens each (at least one sequence
-// each).
+// each). All of a micro-batch have the same weight: where weights differ, the sequences are put in their order first.
 std::vector<std::vector<size_t>> cut_step(std::span<const Sequence> sequences, std::span<const size_t> step,
                                           int64_t micro_tokens);
 
-// The labels in a step: what the summed loss is divided by. fill() lays out as many.
+// The labels in a step: fill() lays out as many.
 int64_t supervised_tokens(std::span<const Sequence> sequences, std::span<const size_t> step);
+// The same, each label counted by the weight of its sequence: what the weighted sum is divided by.
+double supervised_weight(std::span<const Sequence> sequences, std::span<const size_t> step);
 
 // A micro-batch laid end to end, ready to bind.
 struct MicroBatch {

@@ -55,7 +55,8 @@ class GgufFile {
   const std::filesystem::path& path() const { return map_.path(); }
   std::span<const std::byte> mapped() const { return map_.bytes(); }
   uint32_t version() const { return version_; }
-  uint64_t alignment() const { return alignment_; }  // of tensors in the file
+  uint64_t alignment() const { return alignment_; }                  // of tensors in the file
+  std::span<const std::byte> bytes() const { return map_.bytes(); }  // the whole file
   int64_t file_bytes() const { return static_cast<int64_t>(map_.bytes().size()); }
   const std::map<std::string, GgufValue, std::less<>>& metadata() const { return metadata_; }
   std::span<const GgufEntry> entries() const { return entries_; }  // the metadata in the file's order

@@ -194,13 +194,19 @@ const SafetensorsTensor* SafetensorsFile::find(std::string_view name) const {
 }
 
 void SafetensorsWriter::add(std::string name, DType dtype, const Shape& shape, std::span<const std::byte> data) {
+  std::vector<std::byte> copy(data.begin(), data.end());
+  add_view(name, dtype, shape, copy);
+  tensors_.at(name).copy = std::move(copy);  // the bytes stay where they are
+}
+
+void SafetensorsWriter::add_view(std::string name, DType dtype, const Shape& shape, std::span<const std::byte> data) {
   PATINA_CHECK(!info(dtype).safetensors.empty(), "safetensors has no type {}", info(dtype).name);
   PATINA_CHECK(name != kMetadataKey, "tensor name {}", name);
   PATINA_CHECK(std::ssize(data) == bytes_of(dtype, shape.elements()), "tensor {}: {} bytes for {} of {}", name,
                data.size(), shape.str(), info(dtype).name);
   const auto [place, inserted] = tensors_.try_emplace(std::move(name));
   PATINA_CHECK(inserted, "tensor {} is added twice", place->first);
-  place->second = {dtype, shape, {data.begin(), data.end()}};
+  place->second = {dtype, shape, data, {}};
 }
 
 void SafetensorsWriter::write(const std::filesystem::path& path) const {

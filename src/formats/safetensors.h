@@ -47,13 +47,16 @@ class SafetensorsWriter {
   void set_metadata(std::string key, std::string value) { metadata_[std::move(key)] = std::move(value); }
   // data is copied, already in the stored type.
   void add(std::string name, DType dtype, const Shape& shape, std::span<const std::byte> data);
+  // The same without a copy: data must stay until write().
+  void add_view(std::string name, DType dtype, const Shape& shape, std::span<const std::byte> data);
   void write(const std::filesystem::path& path) const;
 
  private:
   struct Pending {
     DType dtype;
     Shape shape;
-    std::vector<std::byte> data;
+    std::span<const std::byte> data;
+    std::vector<std::byte> copy;  // empty for a view
   };
   std::map<std::string, std::string> metadata_;
   std::map<std::string, Pending> tensors_;

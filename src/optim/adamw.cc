@@ -28,29 +28,41 @@ void update(float* __restrict p, float* __restrict m, float* __restrict v, const
 
 }  // namespace
 
-AdamW::AdamW(size_t parameters, const AdamWOptions& options) : options_(options), m_(parameters), v_(parameters) {}
+AdamW::AdamW(std::vector<ParameterRange> ranges, const AdamWOptions& options) : options_(options) {
+  size_t moments = 0;
+  for (const ParameterRange& range : ranges) {
+    for (size_t at = 0; at < range.count; at += kChunk) {
+      const size_t count = std::min(kChunk, range.count - at);
+      chunks_.push_back({range.offset + at, moments, count, range.rate_scale});
+      moments += count;
+    }
+    end_ = std::max(end_, range.offset + range.count);
+  }
+  m_.resize(moments);
+  v_.resize(moments);
+}
 
 void AdamW::step(std::span<float> parameters, std::span<const float> gradients, double learning_rate,
                  ThreadPool& pool) {
-  PATINA_CHECK(parameters.size() == m_.size() && gradients.size() == m_.size(), "{} parameters, {} gradients for {}",
-               parameters.size(), gradients.size(), m_.size());
+  PATINA_CHECK(parameters.size() >= end_ && gradients.size() == parameters.size(), "{} parameters, {} gradients for {}",
+               parameters.size(), gradients.size(), end_);
   ++steps_;
   const double t = static_cast<double>(steps_);
   const double correction1 = 1.0 - exact_pow(options_.beta1, t), correction2 = 1.0 - exact_pow(options_.beta2, t);
-  const Coefficients coefficients{
-      .keep = static_cast<float>(1.0 - learning_rate * options_.weight_decay),
-      .gain1 = static_cast<float>(1.0 - options_.beta1),
-      .beta2 = static_cast<float>(options_.beta2),
-      .gain2 = static_cast<float>(1.0 - options_.beta2),
-      .rate = static_cast<float>(learning_rate / correction1),
-      .root2 = static_cast<float>(std::sqrt(correction2)),
-      .epsilon = static_cast<float>(options_.epsilon),
-  };
-  const size_t chunks = (parameters.size() + kChunk - 1) / kChunk;
-  pool.run(static_cast<int64_t>(chunks), [&](int64_t chunk, int) {
-    const size_t begin = static_cast<size_t>(chunk) * kChunk, count = std::min(kChunk, parameters.size() - begin);
-    update(parameters.data() + begin, m_.data() + begin, v_.data() + begin, gradients.data() + begin, count,
-           coefficients);
+  pool.run(static_cast<int64_t>(chunks_.size()), [&](int64_t index, int) {
+    const Chunk& chunk = chunks_[static_cast<size_t>(index)];
+    const double rate = learning_rate * chunk.rate_scale;
+    const Coefficients coefficients{
+        .keep = static_cast<float>(1.0 - rate * options_.weight_decay),
+        .gain1 = static_cast<float>(1.0 - options_.beta1),
+        .beta2 = static_cast<float>(options_.beta2),
+        .gain2 = static_cast<float>(1.0 - options_.beta2),
+        .rate = static_cast<float>(rate / correction1),
+        .root2 = static_cast<float>(std::sqrt(correction2)),
+        .epsilon = static_cast<float>(options_.epsilon),
+    };
+    update(parameters.data() + chunk.offset, m_.data() + chunk.moments, v_.data() + chunk.moments,
+           gradients.data() + chunk.offset, chunk.count, coefficients);
   });
 }
 

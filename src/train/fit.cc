@@ -27,8 +27,8 @@ MemoryFit fit_memory(const DecoderModel& model, Adapter& adapter, std::span<cons
     const auto graph = build_loss_graph(model, &adapter, loss_limits(sequences, micro_tokens),
                                         GradientOptions{options.gradients.formulation, segments});
     const int64_t arena_bytes = plan_memory(graph->graph, backend, threads).arena_bytes + prelude_bytes;
-    const int64_t weights_bytes = stream_weights ? streamed_weight_bytes(model, graph->graph, adapter)
-                                                 : model.file().file_bytes();
+    const int64_t weights_bytes =
+        stream_weights ? streamed_weight_bytes(model, graph->graph, adapter) : model.file().file_bytes();
     return MemoryFit{segments,      stream_weights, micro_tokens,
                      weights_bytes, arena_bytes,    weights_bytes + arena_bytes <= budget_bytes};
   };

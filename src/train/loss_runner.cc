@@ -125,6 +125,10 @@ LossLimits loss_limits(std::span<const Sequence> sequences, int64_t micro_tokens
 Evaluation evaluate(const DecoderModel& model, Adapter* adapter, std::span<const Sequence> sequences,
                     int64_t micro_tokens, const Backend& backend, ThreadPool& pool) {
   LossRunner runner(model, adapter, loss_limits(sequences, micro_tokens), std::nullopt, backend, pool);
+  return evaluate(runner, sequences, micro_tokens);
+}
+
+Evaluation evaluate(LossRunner& runner, std::span<const Sequence> sequences, int64_t micro_tokens) {
   runner.begin_step(0);
   std::vector<size_t> order(sequences.size());
   std::iota(order.begin(), order.end(), size_t{0});

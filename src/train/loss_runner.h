@@ -25,6 +25,9 @@ class LossRunner {
   // Before the first run, and whenever the adapter's parameters have changed. `step` says which numbers dropout draws.
   void begin_step(int64_t step);
 
+  // Of streamed weights, resident at one time.
+  int64_t window_bytes() const { return (stream_ ? stream_->plan().most_resident_bytes : 0) + prelude_.window_bytes(); }
+
   // Sum of cross-entropy over the supervised tokens of a micro-batch, in nats. With gradient, adds gradient_scale * d
   // loss to the adapter's gradients. A micro-batch without supervised tokens costs nothing and gives 0.
   // `profile`, where given, gets a lap for each node.
@@ -68,6 +71,7 @@ struct Evaluation {
 };
 
 // Mean loss of a data set, in its own order. Error(kNonFinite) naming the op where a loss is not finite.
+Evaluation evaluate(LossRunner& runner, std::span<const Sequence> sequences, int64_t micro_tokens);
 Evaluation evaluate(const DecoderModel& model, Adapter* adapter, std::span<const Sequence> sequences,
                     int64_t micro_tokens, const Backend& backend, ThreadPool& pool);
 

@@ -4,10 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "optim/adamw.h"
+#include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "train/loss_runner.h"
 
@@ -24,7 +25,11 @@ struct TrainOptions {
   double grad_clip = 1.0;  // 0 = off
   uint64_t seed = 42;
   bool stream_weights = false;  // read ahead and release the pages of frozen weights; the result is the same
-  AdamWOptions adamw;
+  int64_t max_bad_steps = 3;    // in a row, whose loss or gradient is not finite, until the run ends
+  int64_t eval_every = 0;       // steps between two validations, 0 = after each epoch
+  int64_t patience = 0;         // > 0: end after so many validations in a row without a new best
+  double target_loss = 0.0;     // > 0: end where the mean loss of the last five epochs is at most this
+  OptimizerOptions optimizer;
   GradientOptions gradients;
 };
 
@@ -43,10 +48,24 @@ struct TrainPlan {
 
 struct StepReport {
   int64_t epoch, step, total_steps;  // from 1
-  double loss;                       // mean over the supervised tokens of the step, nats
+  double loss;                       // mean over the supervised tokens of the step, weighted, nats
   double learning_rate, grad_norm, clip_scale;
   int64_t tokens, supervised;
   double ms, tokens_per_second;
+};
+
+// After a step whose loss or gradient was not finite: it was not applied.
+struct BadStepReport {
+  int64_t step, in_a_row;
+  std::string what;  // "the loss is nan (first value that is not finite: swiglu at layers.3.ffn)"
+};
+
+struct EvalReport {
+  int64_t step;
+  double loss;  // mean over the supervised tokens of the validation set
+  int64_t tokens;
+  bool best;
+  double ms;
 };
 
 struct EpochReport {
@@ -64,16 +83,38 @@ struct GradientNorm {
   double norm;
 };
 
+// Where a run stands between two steps. With the parameters and the optimizer's state this is all that it takes to go
+// on as if it had never stopped: random streams are indexed and have no state.
+struct TrainState {
+  int64_t steps = 0;                        // done, with those that were not applied
+  int64_t epoch = 0, step_in_epoch = 0;     // of the next step, from 0
+  double loss_sum = 0.0, weight_sum = 0.0;  // of the epoch so far: weighted losses of its labels, and the weights
+  double epoch_ms = 0.0, ms = 0.0;          // of the epoch so far, of the run
+  std::vector<double> epoch_losses;         // the last five
+  double best_loss = 0.0;                   // of an epoch
+  int64_t bad_steps = 0;                    // in a row
+  std::vector<int64_t> zero_steps;          // per parameter: steps in a row whose gradient was exactly zero
+  double best_validation = 0.0;
+  int64_t best_step = 0;          // of best_validation; 0 before the first validation
+  int64_t stale_validations = 0;  // since the best one
+
+  double mean_of_last_five() const;
+};
+
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
   virtual void on_step(const StepReport&) {}
+  virtual void on_bad_step(const BadStepReport&) {}
+  virtual void on_eval(const EvalReport&) {}
+  // After a step and all that is told of it: the moment at which state() is complete and may be saved.
+  virtual void between_steps(bool /*epoch_ended*/) {}
   virtual void on_epoch(const EpochReport&) {}
   virtual void on_warning(const std::string&) {}
 };
 
 struct TrainResult {
-  enum class Reason : uint8_t { kCompleted, kInterrupted };
+  enum class Reason : uint8_t { kCompleted, kTarget, kPatience, kInterrupted };
   int64_t steps = 0, epochs = 0;
   double final_loss = 0.0, best_loss = 0.0;
   Reason reason = Reason::kCompleted;
@@ -86,9 +127,10 @@ int64_t resolve_micro_tokens(const TrainOptions& options, std::span<const Sequen
 
 class Trainer {
  public:
-  // Plans the run; run() takes the memory that activations need. `sequences` must outlive the trainer.
-  Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Sequence> sequences, const TrainOptions& options,
-          const Backend& backend, ThreadPool& pool);
+  // Plans the run; run() takes the memory that activations need. `sequences`, and those to validate on (which may be
+  // none), must outlive the trainer.
+  Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Sequence> sequences,
+          std::span<const Sequence> validation, const TrainOptions& options, const Backend& backend, ThreadPool& pool);
 
   const TrainPlan& plan() const { return plan_; }
   const Graph& graph() const { return runner_.graph(); }
@@ -97,28 +139,42 @@ class Trainer {
     return runner_.sizes(tokens, sequences, rows);
   }
 
-  // Trains. `stop` is asked after every step; true ends the run there. Error(kNonFinite) naming step and op where a
-  // loss or gradient is not finite: that step is not applied. `profile`, where given, gets all the time of the steps.
+  // Trains from where state() stands to the end. `stop` is asked after every step; true ends the run there.
+  // A step whose loss or gradient is not finite is not applied; Error(kNonFinite) naming step and op after
+  // max_bad_steps of them in a row, with state() as it is after the last of them. `profile`, where given, gets all the
+  // time of the steps.
   TrainResult run(TrainObserver& observer, const std::function<bool()>& stop, Profile* profile = nullptr);
+
+  const TrainState& state() const { return state_; }
+  Optimizer& optimizer() { return *optimizer_; }
+  // Goes on from a state of the same run, whose parameters and optimizer's state are in place already.
+  void set_state(TrainState state);
 
   // Gradient norms of every parameter in the last step, after clipping.
   std::vector<GradientNorm> gradient_norms();
 
  private:
-  double run_step(const std::vector<size_t>& step, StepReport* report, Profile* profile);
+  void run_step(const std::vector<size_t>& step, TrainObserver& observer, Profile* profile);
+  std::string compute_gradients(const std::vector<size_t>& step, StepReport* report, double* loss_sum,
+                                double* weight_sum, Profile* profile);
+  void finish_epoch(TrainObserver& observer);
+  void validate(TrainObserver& observer);
+  std::optional<TrainResult::Reason> ended() const;
   void watch_zero_gradients(TrainObserver& observer);
 
   Adapter& adapter_;
-  std::span<const Sequence> sequences_;
+  std::span<const Sequence> sequences_, validation_;
   TrainOptions options_;
   ThreadPool& pool_;
   LossLimits limits_;
   LossRunner runner_;
-  AdamW optimizer_;
+  std::unique_ptr<LossRunner> validation_runner_;  // null without a validation set
+  std::unique_ptr<Optimizer> optimizer_;
   TrainPlan plan_{};
   ScheduleOptions schedule_;
   MicroBatch batch_;
-  std::vector<int> zero_steps_;  // per parameter: steps in a row whose gradient was exactly zero
+  TrainState state_;
+  StepReport last_{};  // the last step that was applied
 };
 
 }  // namespace patina

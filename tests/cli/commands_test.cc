@@ -106,7 +106,7 @@ TEST(Inspect, SaysWhyAModelCannotBeTrained) {
 TEST(Inspect, TellsAdapters) {
   const Workplace place;
   ASSERT_EQ(place.train("out", {"--sites", "attn", "--layers", "1"}).status, 0);
-  for (const char* file : {"out", "out/adapter.gguf"}) {
+  for (const char* file : {"out", "out/adapter.gguf", "out/adapter_model.safetensors"}) {
     const Outcome run = place.run({"inspect", place.path(file), "--json"});
     ASSERT_EQ(run.status, 0) << run.err;
     const json adapter = json::parse(run.out);
@@ -116,9 +116,10 @@ TEST(Inspect, TellsAdapters) {
     EXPECT_EQ(adapter.at("layers"), json({1}));
     EXPECT_EQ(adapter.at("parameters"), 4 * (512 + 320 + 320 + 512));
   }
-  const Outcome tensors = place.run({"inspect", place.path("out/adapter_model.safetensors"), "--json"});
+  const auto checkpoint = std::filesystem::directory_iterator(place.path("out/checkpoints"))->path();
+  const Outcome tensors = place.run({"inspect", checkpoint.string(), "--json"});
   ASSERT_EQ(tensors.status, 0) << tensors.err;
-  EXPECT_EQ(json::parse(tensors.out).at("tensors").size(), 8u);
+  EXPECT_GT(json::parse(tensors.out).at("tensors").size(), 2u);
 }
 
 TEST(Generate, FileOfPromptsGivesWhatSinglePromptsGive) {

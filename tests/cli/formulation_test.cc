@@ -97,6 +97,7 @@ std::string written(const Workplace& place, const Outcome& run) {
   std::string text;
   for (json event : run.json_lines())
     if (event.at("event") != "memory") {
+      if (event.at("event") == "checkpoint") event.erase("bytes");  // it holds times, as text
       for (const char* field : {"ms", "tokensPerSecond", "residentBytes", "anonymousBytes", "etaMs"})
         event.erase(field);
       text += event.dump() + "\n";

@@ -161,7 +161,8 @@ TEST(Profile, IsPrintedAndKept) {
     if (op.at("op") != "frozen_linear") continue;
     products = true;
     EXPECT_GT(op.at("gflops").get<double>(), 0);
-    EXPECT_LT(op.at("peakShare").get<double>(), 1);
+    EXPECT_NEAR(op.at("peakShare").get<double>() * event.at("peakGflops").get<double>(), op.at("gflops").get<double>(),
+                1e-6 * op.at("gflops").get<double>());
   }
   EXPECT_TRUE(products);
   EXPECT_NEAR(shares, 1, 1e-9);

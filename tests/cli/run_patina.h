@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
@@ -39,15 +40,22 @@ struct Streams {
   std::string out, err;
 };
 
+// What is done in the new process before patina begins: a variable of its environment, a limit.
+using Prepare = std::function<void()>;
+
 // A running patina whose output goes to files in a directory.
 class Process {
  public:
-  Process(const TempDir& directory, const std::vector<std::string>& arguments, const Streams& streams = {})
+  Process(const TempDir& directory, const std::vector<std::string>& arguments, const Streams& streams = {},
+          const Prepare& prepare = {})
       : out_(streams.out.empty() ? directory.path() / "stdout.txt" : std::filesystem::path(streams.out)),
         err_(streams.err.empty() ? directory.path() / "stderr.txt" : std::filesystem::path(streams.err)) {
     std::vector<const char*> argv = {PATINA_BINARY};
     for (const std::string& argument : arguments) argv.push_back(argument.c_str());
     argv.push_back(nullptr);
+    // What an earlier process left would be taken for this one's.
+    if (streams.out.empty()) std::filesystem::remove(out_);
+    if (streams.err.empty()) std::filesystem::remove(err_);
     id_ = fork();
     if (id_ < 0) throw std::runtime_error("cannot fork");
     if (id_ > 0) return;
@@ -63,12 +71,20 @@ class Process {
     };
     redirect(out_, STDOUT_FILENO);
     redirect(err_, STDERR_FILENO);
+    if (prepare) prepare();
     execv(PATINA_BINARY, const_cast<char**>(argv.data()));
     _exit(127);
   }
 
   pid_t id() const { return id_; }
   std::string out_so_far() const { return std::filesystem::exists(out_) ? read_file(out_) : ""; }
+  // Until it has printed an event; throws where it ended before.
+  void await_event(const std::string& name) const {
+    while (out_so_far().find("\"event\":\"" + name + "\"") == std::string::npos) {
+      if (waitpid(id_, nullptr, WNOHANG) != 0) throw std::runtime_error("it ended by itself: " + content(err_));
+      usleep(1000);
+    }
+  }
   Outcome wait() const {
     int status = 0;
     if (waitpid(id_, &status, 0) != id_) throw std::runtime_error("cannot wait");
@@ -83,6 +99,15 @@ class Process {
   std::filesystem::path out_, err_;
   pid_t id_ = -1;
 };
+
+// Gives a flag another value, or adds it.
+inline void set_flag(std::vector<std::string>& arguments, const std::string& flag, const std::string& value) {
+  const auto found = std::find(arguments.begin(), arguments.end(), flag);
+  if (found != arguments.end())
+    *(found + 1) = value;
+  else
+    arguments.insert(arguments.end(), {flag, value});
+}
 
 // A directory with a tiny model and a small data set, and patina in it.
 class Workplace {
@@ -106,8 +131,9 @@ class Workplace {
     return directory_.write(name, content);
   }
 
-  Process start(const std::vector<std::string>& arguments, const Streams& streams = {}) const {
-    return Process(directory_, arguments, streams);
+  Process start(const std::vector<std::string>& arguments, const Streams& streams = {},
+                const Prepare& prepare = {}) const {
+    return Process(directory_, arguments, streams, prepare);
   }
   Outcome run(const std::vector<std::string>& arguments, const Streams& streams = {}) const {
     return start(arguments, streams).wait();

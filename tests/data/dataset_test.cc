@@ -322,16 +322,76 @@ TEST_F(DatasetTest, FieldIssue07_MalformedJsonNamesFileAndLine) {
 }
 
 TEST_F(DatasetTest, WrongFieldsAndTypesNameFileAndLine) {
-  for (const char* bad :
-       {R"([1])", R"("text")", R"({})", R"({"text": 1})", R"({"text": "ab", "id": 7})", R"({"prompt": "a"})",
-        R"({"prompt": "a", "completion": null})", R"({"prompt": "a", "completion": "b", "text": "c"})",
-        R"({"messages": "a"})", R"({"messages": []})", R"({"messages": ["a"]})", R"({"messages": [{"role": "user"}]})",
-        R"({"messages": [{"role": "user", "content": ["a"]}]})", R"({"a\nb": 1})",
-        R"({"messages": [{"role": "user", "content": "a", "weight": 0}]})",
-        R"({"messages": [{"role": "narr\nator", "content": "a"}]})"}) {
+  for (const char* bad : {R"([1])",
+                          R"("text")",
+                          R"({})",
+                          R"({"text": 1})",
+                          R"({"text": "ab", "id": 7})",
+                          R"({"prompt": "a"})",
+                          R"({"prompt": "a", "completion": null})",
+                          R"({"prompt": "a", "completion": "b", "text": "c"})",
+                          R"({"messages": "a"})",
+                          R"({"messages": []})",
+                          R"({"messages": ["a"]})",
+                          R"({"messages": [{"role": "user"}]})",
+                          R"({"messages": [{"role": "user", "content": ["a"]}]})",
+                          R"({"a\nb": 1})",
+                          R"({"messages": [{"role": "user", "content": "a", "weight": 0}]})",
+                          R"({"text": "ab", "weight": 0})",
+                          R"({"text": "ab", "weight": -1})",
+                          R"({"text": "ab", "weight": "2"})",
+                          R"({"text": "ab", "weight": 1e300})",
+                          R"({"messages": [{"role": "narr\nator", "content": "a"}]})"}) {
     const std::string line = refusal("d.jsonl", std::string("\n") + bad);
     EXPECT_TRUE(line.starts_with(":2: ")) << bad << ": " << line;
   }
+}
+
+TEST_F(DatasetTest, SamplesHaveWeights) {
+  const Dataset data = jsonl(R"({"text": "abc", "weight": 2.5})"
+                             "\n"
+                             R"({"text": "abc"})");
+  ASSERT_EQ(data.sequences.size(), 2u);
+  EXPECT_EQ(data.sequences[0].weight, 2.5f);
+  EXPECT_EQ(data.sequences[1].weight, 1.0f);
+  EXPECT_EQ(data.sequences[0].ids, data.sequences[1].ids);
+}
+
+TEST_F(DatasetTest, FilesAreReadOneBehindTheOther) {
+  write_file(directory_ / "a.jsonl", R"({"text": "abc"})");
+  write_file(directory_ / "b.jsonl",
+             "{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"x\", \"completion\": \"yz\"}");
+  const std::filesystem::path paths[] = {directory_ / "a.jsonl", directory_ / "b.jsonl"};
+  const Dataset a = load_dataset(paths[0], *byte_tokenizer(), {}), both = load_datasets(paths, *byte_tokenizer(), {});
+  EXPECT_EQ(load_datasets(std::span(paths).first(1), *byte_tokenizer(), {}).fingerprint, a.fingerprint);
+  EXPECT_EQ(both.read, 3);
+  ASSERT_EQ(both.sequences.size(), 3u);
+  EXPECT_EQ(both.sequences[0].ids, a.sequences[0].ids);
+  EXPECT_EQ(both.sequences[2].sample, 2);
+  EXPECT_NE(both.fingerprint, a.fingerprint);
+  const std::filesystem::path swapped[] = {paths[1], paths[0]};
+  EXPECT_NE(load_datasets(swapped, *byte_tokenizer(), {}).fingerprint, both.fingerprint);
+}
+
+TEST_F(DatasetTest, AFractionIsHeldOut) {
+  std::string lines;
+  for (int i = 0; i < 20; ++i) lines += fmt::format("{{\"text\": \"sample {}\"}}\n", i);
+  Dataset data = jsonl(lines), again = jsonl(lines), other = jsonl(lines);
+  const auto samples = [](const std::vector<Sequence>& sequences) {
+    std::vector<int64_t> list;
+    for (const Sequence& sequence : sequences) list.push_back(sequence.sample);
+    return list;
+  };
+  const int64_t tokens = data.tokens;
+  const std::vector<Sequence> held = hold_out(data, 0.25, 1);
+  EXPECT_EQ(held.size(), 5u);
+  EXPECT_EQ(data.sequences.size(), 15u);
+  EXPECT_EQ(samples(hold_out(again, 0.25, 1)), samples(held));
+  EXPECT_NE(samples(hold_out(other, 0.25, 2)), samples(held));
+  int64_t kept = data.tokens;
+  for (const Sequence& sequence : held) kept += static_cast<int64_t>(sequence.ids.size());
+  EXPECT_EQ(kept, tokens);
+  EXPECT_THROW(hold_out(data, 0.99, 1), Error);
 }
 
 TEST_F(DatasetTest, OneFileHoldsOneKindOfSample) {

@@ -93,6 +93,9 @@ TEST(CutStep, KeepsTheOrderAndTheLimit) {
   EXPECT_EQ(cut_step(sequences, step, 9), (Groups{{4, 0, 2}, {1}, {3}}));
   EXPECT_EQ(cut_step(sequences, step, 1), (Groups{{4}, {0}, {2}, {1}, {3}}));
   EXPECT_EQ(cut_step(sequences, step, 1000), (Groups{{4, 0, 2, 1, 3}}));
+  std::vector<Sequence> weighted(sequences.begin(), sequences.end());
+  weighted[0].weight = weighted[1].weight = 0.5f;
+  EXPECT_EQ(cut_step(weighted, step, 1000), (Groups{{0, 1}, {4, 2, 3}})) << "of one weight each";
 }
 
 TEST(Fill, FieldIssue12_SequencesLieEndToEndAndPositionsRestart) {

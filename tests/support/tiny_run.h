@@ -68,7 +68,7 @@ inline Recorder train(const DecoderModel& model, Adapter& adapter, std::span<con
                       const TrainOptions& options, int threads = 2) {
   ThreadPool pool(threads);
   Recorder recorder;
-  Trainer(model, adapter, sequences, options, cpu_backend(), pool).run(recorder, [] { return false; });
+  Trainer(model, adapter, sequences, {}, options, cpu_backend(), pool).run(recorder, [] { return false; });
   return recorder;
 }
 

@@ -142,7 +142,7 @@ TEST(AdapterKinds, FieldIssue14_EveryTargetLearnsInTheFirstStep) {
     Adapter adapter(lm.model.sites(), kind.options);
     const std::vector<float> before(adapter.parameters().values().begin(), adapter.parameters().values().end());
     ThreadPool pool(2);
-    Trainer trainer(lm.model, adapter, sequences, plain_options(1, 1e-3), cpu_backend(), pool);
+    Trainer trainer(lm.model, adapter, sequences, {}, plain_options(1, 1e-3), cpu_backend(), pool);
     Recorder recorder;
     trainer.run(recorder, [] { return false; });
     EXPECT_TRUE(recorder.warnings.empty()) << kind.name;

@@ -87,7 +87,7 @@ TEST_F(Fit, TrainerTakesWhatWasPromised) {
     const auto adapter = half_trained(layer_sites(lm_.model));
     ThreadPool pool(2);
     Recorder recorder;
-    Trainer trainer(lm_.model, *adapter, sequences_, options, cpu_backend(), pool);
+    Trainer trainer(lm_.model, *adapter, sequences_, {}, options, cpu_backend(), pool);
     EXPECT_EQ(trainer.plan().arena_bytes, promised.arena_bytes);
     EXPECT_EQ(trainer.plan().weights_bytes, promised.weights_bytes);
     EXPECT_EQ(promised.weights_bytes < lm_.model.file().file_bytes(), options.stream_weights);

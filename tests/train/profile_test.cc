@@ -38,7 +38,7 @@ TEST(Profile, OperationsAreThoseOfTheFormula) {
   const double pairs = 40 * 41 / 2 + 17 * 18 / 2, rows = 31 + 15;
   const auto adapter = half_trained(layer_sites(lm.model), 4);
   ThreadPool pool(2);
-  Trainer trainer(lm.model, *adapter, sequences, plain_options(2, 1e-3), cpu_backend(), pool);
+  Trainer trainer(lm.model, *adapter, sequences, {}, plain_options(2, 1e-3), cpu_backend(), pool);
   const double expected = operations_by_formula(lm.model, 4, 57, rows, pairs);
   const int64_t sizes[] = {57, 3, 2, 46};
   EXPECT_DOUBLE_EQ(run_operations(trainer.graph(), sizes, pairs, false), expected);
@@ -64,7 +64,7 @@ TEST(Profile, RowsAreAllTheTimeAndChangeNothing) {
   ThreadPool pool(2);
   const auto trained = [&](bool profiled) {
     const auto adapter = half_trained(layer_sites(lm.model), 4);
-    Trainer trainer(lm.model, *adapter, sequences, plain_options(3, 1e-3), cpu_backend(), pool);
+    Trainer trainer(lm.model, *adapter, sequences, {}, plain_options(3, 1e-3), cpu_backend(), pool);
     Profile profile(trainer.graph());
     Recorder recorder;
     const TrainResult result = trainer.run(
@@ -90,7 +90,7 @@ TEST(Profile, NamesWhatRunsWhere) {
   const std::vector<Sequence> sequences = {random_sequence(30, 10, 1)};
   const auto adapter = half_trained(layer_sites(lm.model), 4);
   ThreadPool pool(1);
-  Trainer trainer(lm.model, *adapter, sequences, plain_options(2, 1e-3), cpu_backend(), pool);
+  Trainer trainer(lm.model, *adapter, sequences, {}, plain_options(2, 1e-3), cpu_backend(), pool);
   Profile profile(trainer.graph());
   Recorder recorder;
   trainer.run(

@@ -1,0 +1,138 @@
+// Disks that fail and files that shrink: what a run loses, and what it says.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "cli/run_patina.h"
+
+namespace patina::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// Steps that save each time; a rank whose checkpoints take about 100 kB.
+std::vector<std::string> saving(const Workplace& place, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = place.train_arguments("out", {"--save-every", "1", "--sites", "q"});
+  set_flag(arguments, "--steps", "6");
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+Prepare failing(const std::string& call, const std::string& path, int at) {
+  return [=] {
+    setenv("LD_PRELOAD", PATINA_FAILING_CALLS, 1);
+    setenv("PATINA_FAIL", call.c_str(), 1);
+    setenv("PATINA_FAIL_PATH", path.c_str(), 1);
+    setenv("PATINA_FAIL_AT", std::to_string(at).c_str(), 1);
+  };
+}
+
+// A call, and how many of them go well: about two checkpoints.
+class EveryCall : public ::testing::TestWithParam<std::pair<const char*, int>> {
+ protected:
+  void SetUp() override {
+    if (PATINA_SANITIZED) GTEST_SKIP() << "the sanitizer must be the first library";
+  }
+};
+
+TEST_P(EveryCall, ThatFailsInACheckpointIsSaidAndTheRunGoesOn) {
+  const Workplace place;
+  const Outcome run =
+      place.start(saving(place), {}, failing(GetParam().first, "checkpoints", GetParam().second)).wait();
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_NE(run.err.find("no checkpoint after step"), std::string::npos) << run.err;
+  EXPECT_TRUE(fs::exists(place.path("out/adapter.gguf")));
+  int saved = 0;
+  for (const auto& entry : fs::directory_iterator(place.path("out/checkpoints"))) {
+    EXPECT_EQ(entry.path().extension(), ".safetensors") << entry.path();
+    ++saved;
+  }
+  EXPECT_GT(saved, 0) << "the last good ones stay";
+
+  // What is there is good: the run goes on from it, to the same adapter.
+  const std::string adapter = read_file(place.path("out/adapter.gguf"));
+  const Outcome again = place.run(saving(place, {"--resume"}));
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_NE(again.err.find("going on after step"), std::string::npos) << again.err;
+  EXPECT_TRUE(read_file(place.path("out/adapter.gguf")) == adapter);
+}
+
+TEST_P(EveryCall, ThatFailsInTheExportEndsTheRunInOneLineWithItsCheckpoint) {
+  const Workplace place;
+  const std::string call = GetParam().first;
+  const Outcome run =
+      place.start(saving(place), {}, failing(call, call == "rename" ? "out/adapter" : "out/.patina", 0)).wait();
+  EXPECT_EQ(run.status, 1) << run.err;
+  EXPECT_FALSE(fs::exists(place.path("out/adapter_config.json")));
+  EXPECT_TRUE(fs::exists(place.path("out/checkpoints/step-00000006.safetensors")));
+  const Outcome again = place.run(saving(place, {"--resume"}));
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_TRUE(fs::exists(place.path("out/adapter_config.json")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Calls, EveryCall,
+                         ::testing::Values(std::pair{"write", 20}, std::pair{"fsync", 5}, std::pair{"rename", 2}),
+                         [](const auto& tested) { return std::string(tested.param.first); });
+
+// As a full disk, with a limit on the size of files: a checkpoint does not fit under it, the adapter does or does not.
+TEST(Faults, AFullDiskIsSaidAndWhatFitsIsWritten) {
+  for (const rlim_t bytes : {30000, 10000}) {
+    const Workplace place;
+    const Outcome run = place
+                            .start(saving(place), {},
+                                   [bytes] {
+                                     const rlimit limit{bytes, bytes};
+                                     setrlimit(RLIMIT_FSIZE, &limit);
+                                   })
+                            .wait();
+    const bool fits = bytes == 30000;
+    EXPECT_EQ(run.status, fits ? 0 : 1) << run.err;
+    EXPECT_NE(run.err.find("no checkpoint after step 1: "), std::string::npos) << run.err;
+    EXPECT_NE(run.err.find("File too large"), std::string::npos) << run.err;
+    EXPECT_EQ(fs::exists(place.path("out/adapter_config.json")), fits);
+    EXPECT_TRUE(fs::is_empty(place.path("out/checkpoints")));
+  }
+}
+
+TEST(Faults, AModelThatIsCutWhileItIsReadIsNamedInOneLine) {
+  const Workplace place;
+  std::vector<std::string> arguments = place.train_arguments("out", {"--jsonl"});
+  set_flag(arguments, "--steps", "100000");
+  const Process process = place.start(arguments);
+  process.await_event("step");
+  fs::resize_file(place.path("model.gguf"), 4096);
+  const Outcome run = process.wait();
+  EXPECT_EQ(run.status, 1) << run.err;
+  EXPECT_NE(run.err.find("patina: " + place.path("model.gguf") + ": became shorter"), std::string::npos) << run.err;
+}
+
+TEST(Faults, AReadOnlyDirectoryIsRefusedBeforeAnyStep) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
+  const Workplace place;
+  fs::create_directory(place.path("out"));
+  fs::permissions(place.path("out"), fs::perms::owner_read | fs::perms::owner_exec);
+  const Outcome run = place.run(saving(place));
+  EXPECT_EQ(run.status, 1) << run.err;
+  EXPECT_EQ(run.error_lines(), 1u) << run.err;
+}
+
+TEST(Faults, FieldIssue19_StepsThatAreNotFiniteEndTheRunWithTheLastGoodState) {
+  const Workplace place;
+  std::vector<std::string> arguments = saving(place, {"--grad-clip", "0", "--jsonl", "--max-bad-steps", "2"});
+  set_flag(arguments, "--lr", "1e30");
+  const Outcome run = place.run(arguments);
+  EXPECT_EQ(run.status, 1);
+  EXPECT_NE(run.err.find("step 2 was not applied: the loss is"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("patina: step 3 of 6: "), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("at layers.0."), std::string::npos) << run.err;
+  EXPECT_TRUE(fs::exists(place.path("out/adapter.gguf")));
+  EXPECT_TRUE(fs::exists(place.path("out/checkpoints/step-00000003.safetensors")));
+  const json last = run.json_lines().back();
+  EXPECT_EQ(last.at("event"), "fatal");
+  EXPECT_EQ(last.at("reason"), "nonfinite");
+}
+
+}  // namespace
+}  // namespace patina::testing
