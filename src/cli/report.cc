@@ -94,6 +94,8 @@ std::string Report::summary() const {
     text += fmt::format(", best validation {:.4f} at step {}", best->y, best->x);
   }
   const auto done = latest_.find("done");
+  if (const auto fatal = latest_.find("fatal"); fatal != latest_.end())
+    return text + "; ended: " + text_of(fatal->second.at("message"));
   if (done == latest_.end()) return text + ", still running when this was written";
   return text + fmt::format("; {} after {}", text_of(done->second.at("reason")),
                             duration_text(done->second.at("ms").get<double>() / 1e3));

@@ -90,7 +90,7 @@ void RunLog::add(const std::string& name, const Json& fields) {
   attempt(events_, [&](AppendFile& file) { file.append(event_line(name, fields)); });
   attempt(tensorboard_, [&](AppendFile& file) { file.append(tensorboard_record(name, fields)); });
   report_.add(name, fields);
-  if (name == "done" || Clock::now() - reported_ >= kBetweenReports) write_report();
+  if (name == "done" || name == "fatal" || Clock::now() - reported_ >= kBetweenReports) write_report();
 }
 
 void RunLog::write_report() {

@@ -220,6 +220,105 @@ bool holds_good_values(const ParameterStore& store, Trainer& trainer) {
          std::ranges::all_of(store.values(), [](float value) { return std::isfinite(value); });
 }
 
+// A run that is set up.
+struct Session {
+  const TrainRun& run;
+  Adapter& adapter;
+  std::unique_ptr<Trainer> trainer;
+  ThreadPool& pool;
+  std::optional<Checkpoint> checkpoint;       // to go on from
+  const std::optional<AdapterFile>& initial;  // what the adapter was made from
+  RunLog& run_log;
+  const Json& settings;
+  Json log;  // train_log.json
+};
+
+int train_and_export(Session& session, OutputDirectory& out, EventWriter& events) {
+  const TrainRun& run = session.run;
+  const TrainFlags& flags = run.flags;
+  Adapter& adapter = session.adapter;
+  std::unique_ptr<Trainer>& trainer = session.trainer;
+  std::optional<Checkpoint>& checkpoint = session.checkpoint;
+  Json& log = session.log;
+  TrainResult result;
+  std::optional<Error> failure;
+  std::optional<Profile> profile;
+  if (flags.profile) profile.emplace(trainer->graph());
+  {
+    RunObserver observer(*trainer, adapter.parameters(), events);
+    RunSaver saver(
+        out.path(), flags.run, session.settings,
+        [&] { return run_session(session.run_log.lengths(), observer.told()); },
+        [&](const std::string& text) { observer.warn(text, 1); });
+    observer.save_with(saver);
+    if (checkpoint) {
+      const TrainState& state = checkpoint->text().state;
+      saver.resumed_at(state.steps);
+      observer.set_told(checkpoint->text().session.at(kSessionTold));
+      events.write("resume",
+                   {{"path", checkpoint->path().string()}, {"step", state.steps}, {"epoch", state.epoch + 1}});
+      say("going on after step {} from {}\n\n", grouped(state.steps), checkpoint->path().string());
+    } else {
+      for (const FallbackWarning& warning : fallback_warnings(run.plan.formulations))
+        observer.warn(warning.text, warning.count);
+      for (const std::string& warning : optimizer_warnings(adapter.parameters(), flags.options.optimizer))
+        observer.warn(warning, 1);
+    }
+    checkpoint.reset();
+    try {
+      result = trainer->run(
+          observer, [] { return interrupt_signal() != 0; }, profile ? &*profile : nullptr);
+    } catch (const Error& error) {
+      if (error.kind() != Error::Kind::kNonFinite) throw;
+      if (!holds_good_values(adapter.parameters(), *trainer))
+        fail(Error::Kind::kNonFinite, "{}; no adapter was written to {}", error.what(), flags.out);
+      failure = error;
+    }
+    saver.save(*trainer, adapter.parameters(), events);
+    if (flags.run.export_best) saver.restore_best(*trainer, adapter.parameters());
+    log.update(observer.told());
+  }
+  if (profile && !failure) {
+    const double peak_gflops = multiply_add_peak(session.pool);
+    log["profile"] = profile_event(*profile, result.steps, peak_gflops);
+    events.write("profile", log["profile"]);
+    say("\n{}", profile_table(*profile, result.steps, peak_gflops));
+  }
+  profile.reset();  // it refers to the graph
+  const TrainState state = trainer->state();
+  trainer.reset();  // export copies the adapter: that fits into what the run no longer needs
+  const Json done = {{"steps", result.steps},
+                     {"epochs", result.epochs},
+                     {"finalLoss", result.final_loss},
+                     {"bestLoss", result.best_loss},
+                     {"reason", reason_name(result.reason)},
+                     {"adapter", flags.out},
+                     {"ms", result.ms}};
+  if (!failure) log["done"] = done;
+  AdapterFile file;
+  file.sites = adapter.sites();
+  file.metadata = {{"patina.version", PATINA_VERSION},
+                   {kBaseFingerprint, run.model_fingerprint},
+                   {"patina.data_fingerprint", run.data.fingerprint}};
+  if (session.initial)
+    for (const char* key : {kTrigger, kTriggerPosition})
+      if (const auto kept = session.initial->metadata.find(key); kept != session.initial->metadata.end())
+        file.metadata.insert(*kept);
+  if (!flags.trigger.empty()) {
+    file.metadata[kTrigger] = flags.trigger;
+    file.metadata[kTriggerPosition] = flags.trigger_position;
+  }
+  const std::vector<OutputDirectory::File> written = out.write(file, adapter_base(run.model.weights), log);
+  for (const OutputDirectory::File& one : written)
+    events.write("export",
+                 {{"path", one.path.string()}, {"format", one.format}, {"tensors", one.tensors}, {"bytes", one.bytes}});
+  if (failure)
+    fail(failure->kind(), "{}; the adapter as the last good step left it is in {}", failure->what(), flags.out);
+  events.write("done", done);
+  print_summary(flags, run.data.chat, result, state, written);
+  return result.reason == TrainResult::Reason::kInterrupted ? kSignalled + interrupt_signal() : 0;
+}
+
 int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   TrainOptions& options = flags.options;
   options.micro_tokens = parse_micro_tokens(flags.micro_tokens);
@@ -322,81 +421,14 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   for (const auto& [name, fields] : log.items()) run_log.add(name, fields);
   events.also_to([&](const std::string& name, const Json& fields) { run_log.add(name, fields); });
 
-  TrainResult result;
-  std::optional<Error> failure;
-  std::optional<Profile> profile;
-  if (flags.profile) profile.emplace(trainer->graph());
-  {
-    RunObserver observer(*trainer, adapter.parameters(), events);
-    RunSaver saver(
-        out->path(), flags.run, settings, [&] { return run_session(run_log.lengths(), observer.told()); },
-        [&](const std::string& text) { observer.warn(text, 1); });
-    observer.save_with(saver);
-    if (checkpoint) {
-      const TrainState& state = checkpoint->text().state;
-      saver.resumed_at(state.steps);
-      observer.set_told(checkpoint->text().session.at(kSessionTold));
-      events.write("resume",
-                   {{"path", checkpoint->path().string()}, {"step", state.steps}, {"epoch", state.epoch + 1}});
-      say("going on after step {} from {}\n\n", grouped(state.steps), checkpoint->path().string());
-    } else {
-      for (const FallbackWarning& warning : fallback_warnings(run.plan.formulations))
-        observer.warn(warning.text, warning.count);
-      for (const std::string& warning : optimizer_warnings(adapter.parameters(), options.optimizer))
-        observer.warn(warning, 1);
-    }
-    checkpoint.reset();
-    try {
-      result = trainer->run(
-          observer, [] { return interrupt_signal() != 0; }, profile ? &*profile : nullptr);
-    } catch (const Error& error) {
-      if (error.kind() != Error::Kind::kNonFinite) throw;
-      if (!holds_good_values(adapter.parameters(), *trainer))
-        fail(Error::Kind::kNonFinite, "{}; no adapter was written to {}", error.what(), flags.out);
-      failure = error;
-    }
-    saver.save(*trainer, adapter.parameters(), events);
-    if (flags.run.export_best) saver.restore_best(*trainer, adapter.parameters());
-    log.update(observer.told());
+  Session session{run,     adapter, std::move(trainer), pool,          std::move(checkpoint),
+                  initial, run_log, settings,           std::move(log)};
+  try {
+    return train_and_export(session, *out, events);
+  } catch (const Error& error) {
+    run_log.add("fatal", {{"reason", kind_name(error.kind())}, {"message", error.what()}});
+    throw;
   }
-  if (profile && !failure) {
-    const double peak_gflops = multiply_add_peak(pool);
-    log["profile"] = profile_event(*profile, result.steps, peak_gflops);
-    events.write("profile", log["profile"]);
-    say("\n{}", profile_table(*profile, result.steps, peak_gflops));
-  }
-  profile.reset();  // it refers to the graph
-  const TrainState state = trainer->state();
-  trainer.reset();  // export copies the adapter: that fits into what the run no longer needs
-  const Json done = {{"steps", result.steps},
-                     {"epochs", result.epochs},
-                     {"finalLoss", result.final_loss},
-                     {"bestLoss", result.best_loss},
-                     {"reason", reason_name(result.reason)},
-                     {"adapter", flags.out},
-                     {"ms", result.ms}};
-  if (!failure) log["done"] = done;
-  AdapterFile file;
-  file.sites = adapter.sites();
-  file.metadata = {{"patina.version", PATINA_VERSION},
-                   {kBaseFingerprint, run.model_fingerprint},
-                   {"patina.data_fingerprint", data.fingerprint}};
-  if (initial)
-    for (const char* key : {kTrigger, kTriggerPosition})
-      if (const auto kept = initial->metadata.find(key); kept != initial->metadata.end()) file.metadata.insert(*kept);
-  if (!flags.trigger.empty()) {
-    file.metadata[kTrigger] = flags.trigger;
-    file.metadata[kTriggerPosition] = flags.trigger_position;
-  }
-  const std::vector<OutputDirectory::File> written = out->write(file, adapter_base(model.weights), log);
-  for (const OutputDirectory::File& one : written)
-    events.write("export",
-                 {{"path", one.path.string()}, {"format", one.format}, {"tensors", one.tensors}, {"bytes", one.bytes}});
-  if (failure)
-    fail(failure->kind(), "{}; the adapter as the last good step left it is in {}", failure->what(), flags.out);
-  events.write("done", done);
-  print_summary(flags, data.chat, result, state, written);
-  return result.reason == TrainResult::Reason::kInterrupted ? kSignalled + interrupt_signal() : 0;
 }
 
 int run(const Command& command, int argc, char** argv, bool plan_only) {

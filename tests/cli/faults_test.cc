@@ -126,6 +126,8 @@ TEST(Faults, FieldIssue19_StepsThatAreNotFiniteEndTheRunWithTheLastGoodState) {
   EXPECT_NE(run.err.find("at layers.0."), std::string::npos) << run.err;
   EXPECT_TRUE(fs::exists(place.path("out/adapter.gguf")));
   EXPECT_TRUE(fs::exists(place.path("out/checkpoints/step-00000003.safetensors")));
+  EXPECT_NE(read_file(place.path("out/report.html")).find("ended: step 3 of 6: "), std::string::npos);
+  EXPECT_NE(read_file(place.path("out/events.jsonl")).find("\"event\":\"fatal\""), std::string::npos);
   const json last = run.json_lines().back();
   EXPECT_EQ(last.at("event"), "fatal");
   EXPECT_EQ(last.at("reason"), "nonfinite");
