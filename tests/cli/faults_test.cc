@@ -20,6 +20,7 @@ std::vector<std::string> saving(const Workplace& place, const std::vector<std::s
   return arguments;
 }
 
+#if !PATINA_SANITIZED  // a sanitizer must be the first library
 Prepare failing(const std::string& call, const std::string& path, int at) {
   return [=] {
     setenv("LD_PRELOAD", PATINA_FAILING_CALLS, 1);
@@ -29,7 +30,6 @@ Prepare failing(const std::string& call, const std::string& path, int at) {
   };
 }
 
-#if !PATINA_SANITIZED  // a sanitizer must be the first library
 // A call, and how many of them go well: about two checkpoints.
 class EveryCall : public ::testing::TestWithParam<std::pair<const char*, int>> {};
 
