@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "adapter/branch.h"
 #include "ops/frozen_linear.h"
@@ -32,9 +33,9 @@ std::vector<SiteOptions> options_of(std::span<const Site> sites, const AdapterOp
            site_label(site.layer, site.name), kLargestRank);
     double alpha = options.alphas.at(site).value_or(static_cast<double>(options.alpha));
     if (options.rslora) alpha *= std::sqrt(rank);
-    if (!(alpha > 0 && std::isfinite(alpha)))
-      fail(Error::Kind::kUsage, "alpha {} of {}: expected a positive number, usually the rank or twice the rank", alpha,
-           site_label(site.layer, site.name));
+    if (!(alpha > 0 && alpha <= double{std::numeric_limits<float>::max()}))
+      fail(Error::Kind::kUsage, "alpha {} of {}: expected a positive F32 number, usually the rank or twice the rank",
+           alpha, site_label(site.layer, site.name));
     chosen.push_back({static_cast<int64_t>(rank), static_cast<float>(alpha)});
   }
   return chosen;

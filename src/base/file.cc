@@ -134,6 +134,10 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path) {
   std::error_code ignored;
   if (!path.has_filename() || std::filesystem::is_directory(path, ignored))
     fail(Error::Kind::kIo, "{}: expected a file name to write, found a directory; add a file name", path.string());
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    fail(Error::Kind::kIo, "{}: expected a file to write, found a device, pipe or socket; choose another name",
+         path.string());
   static std::atomic<uint64_t> counter{0};
   do {
     temporary_ = directory_of(path) / fmt::format(".{}.{}-{}.tmp", path.filename().string(), ::getpid(), counter++);

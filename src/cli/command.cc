@@ -91,6 +91,12 @@ CommandLine::CommandLine(const Command& command)
 }
 
 bool CommandLine::read(int argc, char** argv) {
+  // An unset variable of a script must not pass for an option that was not given.
+  const CLI::Validator something(
+      [](std::string& text) { return text.empty() ? std::string("expected a value, found nothing") : std::string(); },
+      "");
+  for (CLI::Option* option : get_options())
+    if (option->get_items_expected_max() > 0) option->check(something);
   try {
     parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -87,6 +87,15 @@ void add_overwrite_option(CommandLine& line, bool& overwrite) {
   line.add_flag("--overwrite", overwrite, "Replace what --out names where it is there already.");
 }
 
+void check_keeps_adapter(const std::filesystem::path& out, const std::filesystem::path& adapter) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::equivalent(out, adapter, ignored) ||
+      (fs::exists(out, ignored) && fs::equivalent(out.parent_path(), adapter, ignored)) ||
+      (fs::is_directory(out, ignored) && fs::equivalent(out, adapter.parent_path(), ignored)))
+    fail(Error::Kind::kUsage, "--out {}: the adapter that is read lies there; choose another name", out.string());
+}
+
 void check_output_file(const std::filesystem::path& out, const std::filesystem::path& model, bool overwrite) {
   std::error_code ignored;
   if (std::filesystem::equivalent(out, model, ignored))

@@ -42,6 +42,9 @@ inline constexpr const char* kAdapterHelp =
 // was made for.
 int64_t resolve_context(const DecoderModel& model, int64_t context_tokens, bool given);
 
+// Error(kUsage) where writing `out`, a file or a directory, would replace the adapter that is read.
+void check_keeps_adapter(const std::filesystem::path& out, const std::filesystem::path& adapter);
+
 // --threads; the default, all physical cores, is what `threads` holds.
 void add_threads_option(CommandLine& line, int& threads);
 void add_chat_template_option(CommandLine& line, std::string& name);

@@ -29,6 +29,12 @@ int run_export(const Command& command, int argc, char** argv) {
   const AdapterFormatRow& format = *formats.at(format_name);
   if (const std::string obstacle = format_obstacle(format.format, adapter.sites); !obstacle.empty())
     fail(Error::Kind::kUsage, "--format {}: {}", format_name, obstacle);
+  constexpr std::string_view kSafetensors = ".safetensors";  // by which a reader tells the two kinds of files apart
+  const bool ends_so = fs::path(out).extension() == kSafetensors, should = format.format == AdapterFormat::kLycoris;
+  if (!format.is_directory && ends_so != should)
+    fail(Error::Kind::kUsage, "--out {}: a file of --format {} {} in {}; choose another name", out, format_name,
+         should ? "ends" : "does not end", kSafetensors);
+  check_keeps_adapter(out, adapter_path);
   const fs::path file = format.is_directory ? fs::path(out) / "adapter_config.json" : fs::path(out);
   check_output_file(file, model_path, overwrite);
   if (format.is_directory) {

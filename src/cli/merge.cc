@@ -37,6 +37,7 @@ int run_merge(const Command& command, int argc, char** argv) {
   const DecoderModel model = DecoderModel::load(model_path);
   const AdapterFile adapter = read_fitting_adapter(model, adapter_path);
   check_output_file(out, model_path, overwrite);
+  check_keeps_adapter(out, adapter_path);
   MergeOptions options;
   options.weight = weight;
   if (!type.empty()) options.dtype = parse_stored_type(type);

@@ -270,10 +270,17 @@ int train_and_export(Session& session, OutputDirectory& out, EventWriter& events
           observer, [] { return interrupt_signal() != 0; }, profile ? &*profile : nullptr);
     } catch (const Error& error) {
       if (error.kind() != Error::Kind::kNonFinite) throw;
-      if (!holds_good_values(adapter.parameters(), *trainer))
+      // The last good step is the one before those that were not applied; after any other failure it is not known.
+      if (!holds_good_values(adapter.parameters(), *trainer) || trainer->state().bad_steps == 0)
         fail(Error::Kind::kNonFinite, "{}; no adapter was written to {}", error.what(), flags.out);
       failure = error;
     }
+    if (!failure && result.steps > 0 && trainer->optimizer().steps() == 0)
+      fail(
+          Error::Kind::kNonFinite,
+          "none of the {} steps could be applied, for no loss was finite; no adapter was written to {}; lower --lr and "
+          "--alpha",
+          result.steps, flags.out);
     saver.save(*trainer, adapter.parameters(), events);
     if (flags.run.export_best) saver.restore_best(*trainer, adapter.parameters());
     log.update(observer.told());
@@ -335,6 +342,11 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   DatasetOptions data_options;
   data_options.loss_on = parse_loss_on(flags.loss_on);
   data_options.chat_template = flags.chat_template;
+  try {
+    static_cast<void>(Json(flags.trigger).dump());
+  } catch (const Json::exception&) {
+    fail(Error::Kind::kUsage, "--trigger: is not valid UTF-8; give it as UTF-8 text");
+  }
   const bool show_only = flags.show_mask > 0, writes = !show_only && !flags.plan_only;
   if (flags.out.empty() && writes) fail(Error::Kind::kUsage, "--out is required: a directory for the adapter");
   catch_interrupts();  // before anything slow

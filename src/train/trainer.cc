@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "optim/clip.h"
 
@@ -203,12 +204,16 @@ void Trainer::finish_epoch(TrainObserver& observer) {
   summary.epoch = state_.epoch + 1;
   summary.epochs = plan_.epochs;
   summary.step = state_.steps;
-  summary.loss = state_.weight_sum > 0.0 ? state_.loss_sum / state_.weight_sum : 0.0;
-  state_.epoch_losses.push_back(summary.loss);
-  if (state_.epoch_losses.size() > kEpochsOfMean) state_.epoch_losses.erase(state_.epoch_losses.begin());
+  if (state_.weight_sum > 0.0) {
+    summary.loss = state_.loss_sum / state_.weight_sum;
+    summary.best = state_.epoch_losses.empty() || summary.loss < state_.best_loss;
+    if (summary.best) state_.best_loss = summary.loss;
+    state_.epoch_losses.push_back(summary.loss);
+    if (state_.epoch_losses.size() > kEpochsOfMean) state_.epoch_losses.erase(state_.epoch_losses.begin());
+  } else {  // no step of it was applied
+    summary.loss = std::numeric_limits<double>::quiet_NaN();
+  }
   summary.mean_of_last_five = state_.mean_of_last_five();
-  summary.best = state_.epoch == 0 || summary.loss < state_.best_loss;
-  if (summary.best) state_.best_loss = summary.loss;
   summary.learning_rate = last_.learning_rate;
   summary.grad_norm = last_.grad_norm;
   summary.ms = state_.epoch_ms;
@@ -224,7 +229,16 @@ void Trainer::finish_epoch(TrainObserver& observer) {
 
 void Trainer::validate(TrainObserver& observer) {
   const auto start = std::chrono::steady_clock::now();
-  const Evaluation evaluation = evaluate(*validation_runner_, validation_, plan_.micro_tokens);
+  Evaluation evaluation;
+  try {
+    evaluation = evaluate(*validation_runner_, validation_, plan_.micro_tokens);
+  } catch (const Error& error) {
+    if (error.kind() != Error::Kind::kNonFinite) throw;
+    fail(Error::Kind::kNonFinite,
+         "step {} of {}: the loss of the validation after it is not finite: the adapter has "
+         "diverged; lower --lr",
+         state_.steps, plan_.total_steps);
+  }
   const double loss = evaluation.mean_loss();
   const bool best = state_.best_step == 0 || loss < state_.best_validation;
   if (best) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "cli/run_patina.h"
 
@@ -113,6 +114,55 @@ TEST(Faults, AReadOnlyDirectoryIsRefusedBeforeAnyStep) {
   EXPECT_EQ(run.status, 1) << run.err;
   EXPECT_NE(run.err.find("--out /proc/patina_out: cannot be written"), std::string::npos) << run.err;
   EXPECT_EQ(run.error_lines(), 1u) << run.err;
+}
+
+TEST(Faults, AValidationThatDivergesSaysSo) {
+  const Workplace place;
+  std::vector<std::string> arguments =
+      place.train_arguments("out", {"--grad-clip", "0", "--val", place.path("data.jsonl"), "--eval-every", "1"});
+  set_flag(arguments, "--lr", "1e15");
+  const Outcome run = place.run(arguments);
+  EXPECT_EQ(run.status, 1) << run.err;
+  EXPECT_NE(run.err.find("the adapter has diverged; lower --lr; no adapter was written"), std::string::npos) << run.err;
+}
+
+TEST(Faults, WhatIsNoFileIsNotReplaced) {
+  const Workplace place;
+  ASSERT_EQ(mkfifo(place.path("pipe").c_str(), 0600), 0);
+  const Outcome run = place.run(
+      {"convert", "--model", place.path("model.gguf"), "--type", "f16", "--out", place.path("pipe"), "--overwrite"});
+  EXPECT_EQ(run.status, 1) << run.err;
+  EXPECT_NE(run.err.find("pipe: expected a file to write, found a device"), std::string::npos) << run.err;
+  EXPECT_TRUE(fs::is_fifo(place.path("pipe")));
+}
+
+TEST(Faults, AnAdapterIsNotReplacedByWhatIsMadeOfIt) {
+  const Workplace place;
+  ASSERT_EQ(place.train("out").status, 0);
+  const std::string model = place.path("model.gguf"), out = place.path("out"), gguf = place.path("out/adapter.gguf");
+  const std::vector<std::string> merge = {"merge", "--model", model, "--overwrite", "--type", "f16"};
+  const std::vector<std::string> to_peft = {"export", "--model", model, "--overwrite", "--format", "peft"};
+  const std::vector<std::string> to_gguf = {"export", "--model", model, "--overwrite", "--format", "gguf"};
+  const std::string bytes = read_file(gguf);
+  for (auto [line, from, to] : {std::tuple{merge, gguf, gguf}, std::tuple{to_peft, out, out},
+                                std::tuple{to_peft, gguf, out}, std::tuple{to_gguf, out, gguf}}) {
+    line.insert(line.end(), {"--adapter", from, "--out", to});
+    const Outcome run = place.run(line);
+    EXPECT_EQ(run.status, 2) << run.err;
+    EXPECT_NE(run.err.find("the adapter that is read lies there"), std::string::npos) << run.err;
+  }
+  EXPECT_TRUE(read_file(gguf) == bytes);
+}
+
+TEST(Faults, ValuesThatNothingCanTakeAreRefusedBeforeTheRun) {
+  const Workplace place;
+  for (const auto& [flag, value] : {std::pair{"--trigger", "b\xff"}, std::pair{"--alpha-pattern", "q=1e39"},
+                                    std::pair{"--init-adapter", ""}, std::pair{"--val", ""}}) {
+    const Outcome run = place.train("out", {flag, value});
+    EXPECT_EQ(run.status, 2) << flag << run.err;
+    EXPECT_EQ(run.error_lines(), 1u) << run.err;
+    EXPECT_FALSE(fs::exists(place.path("out"))) << flag;
+  }
 }
 
 TEST(Faults, FieldIssue19_StepsThatAreNotFiniteEndTheRunWithTheLastGoodState) {

@@ -108,6 +108,28 @@ TEST(Trainer, NonFiniteLossNamesStepAndOp) {
   for (const float value : adapter.parameters().values()) ASSERT_TRUE(std::isfinite(value)) << "the step was applied";
 }
 
+TEST(Trainer, EpochsOfWhichNoStepWasAppliedHaveNoLoss) {
+  const TinyLm lm;
+  const std::vector<Sequence> sequences = four_sequences();
+  Adapter adapter(layer_sites(lm.model), {.rank = 2, .alpha = 4, .seed = 1});
+  std::ranges::fill(adapter.parameters().values(), std::numeric_limits<float>::infinity());
+  TrainOptions options = plain_options(3, 1e-3);
+  options.max_bad_steps = 100;
+  options.target_loss = 1.0;
+  ThreadPool pool(1);
+  Recorder recorder;
+  Trainer trainer(lm.model, adapter, sequences, {}, options, cpu_backend(), pool);
+  const TrainResult result = trainer.run(recorder, [] { return false; });
+  EXPECT_EQ(result.steps, 3);
+  EXPECT_EQ(result.reason, TrainResult::Reason::kCompleted) << "not the target";
+  EXPECT_EQ(trainer.optimizer().steps(), 0);
+  ASSERT_FALSE(recorder.epochs.empty());
+  for (const EpochReport& epoch : recorder.epochs) {
+    EXPECT_TRUE(std::isnan(epoch.loss)) << epoch.loss;
+    EXPECT_FALSE(epoch.best);
+  }
+}
+
 TEST(Evaluation, NonFiniteLossNamesTheOp) {
   const TinyLm lm;
   const std::vector<Sequence> sequences = four_sequences();
