@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "adapter/files.h"
 #include "adapter/matrix.h"
@@ -234,8 +235,7 @@ TEST(Formats, WrittenTensorsMeanTheAdapter) {
 }
 
 void expect_same_numbers(const std::vector<float>& got, const std::vector<float>& expected) {
-  ASSERT_EQ(got.size(), expected.size());
-  EXPECT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)), 0);
+  EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(got)), std::as_bytes(std::span(expected))));
 }
 
 void expect_same_bits(const AdaptedSite& got, const AdaptedSite& expected) {

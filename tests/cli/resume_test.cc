@@ -75,9 +75,9 @@ class LongRun : public Workplace {
       EXPECT_EQ(found[i].at("lr"), expected[i].at("lr"));
     }
     const auto epochs = [&](const std::string& out) {
+      const json log = json::parse(read_file(path(out + "/train_log.json")));
       std::string losses;
-      for (const json& epoch : json::parse(read_file(path(out + "/train_log.json"))).at("epochs"))
-        losses += epoch.at("loss").dump() + " ";
+      for (const json& epoch : log.at("epochs")) losses += epoch.at("loss").dump() + " ";
       return losses;
     };
     EXPECT_EQ(epochs(straight), epochs(other));
