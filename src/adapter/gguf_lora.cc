@@ -129,26 +129,17 @@ AdapterFile read_gguf_lora(const std::filesystem::path& path, const AdapterBase&
          alpha);
 
   PartCollector collector(path, PartNames::kGguf);
-  std::vector<std::string> foreign;
   for (const GgufTensor& tensor : file.tensors()) {
     std::string_view weight = tensor.name;
     const auto part = take_part(&weight, PartNames::kGguf);
-    const auto place = part ? parse_gguf_tensor_name(weight) : std::nullopt;
-    if (place)
-      collector.add(*place, *part, tensor.name,
-                    decode_part(path, tensor.name, tensor.dtype, tensor.shape, tensor.data));
-    else
-      foreign.push_back(printable(tensor.name));
+    collector.add(part, parse_gguf_tensor_name(weight), tensor.name, tensor.dtype, tensor.shape, tensor.data);
   }
-  if (!foreign.empty())
-    fail(Error::Kind::kModel,
-         "{}: holds tensors that are no LoRA factors of a known layer: {}; expected names such as {}{}: train linear "
-         "layers of the decoder only",
-         path.string(), listed(foreign), gguf_tensor_name(SiteName::kQ, 0),
-         part_suffix(Part::kLoraA, PartNames::kGguf));
   AdapterFile adapter;
   adapter.format = "gguf";
-  adapter.sites = collector.sites();
+  adapter.sites =
+      collector.sites("LoRA factors of a known layer",
+                      fmt::format("{}{}: train linear layers of the decoder only", gguf_tensor_name(SiteName::kQ, 0),
+                                  part_suffix(Part::kLoraA, PartNames::kGguf)));
   for (AdaptedSite& site : adapter.sites) {
     auto& lora = std::get<LoraFactors>(site.factors);
     // llama.cpp takes alpha 0 for "no scaling".

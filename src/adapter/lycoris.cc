@@ -112,28 +112,21 @@ AdapterFile read_lycoris(const std::filesystem::path& path, const AdapterBase& b
   const std::map<std::string, SitePlace> names = joined_names(base.layers > 0 ? base.layers : kMostLayers);
   const SafetensorsFile file = SafetensorsFile::open(path);
   PartCollector collector(path, PartNames::kLycoris);
-  std::vector<std::string> foreign;
   for (const SafetensorsTensor& tensor : file.tensors()) {
     std::string_view module = tensor.name;
     const auto part = take_part(&module, PartNames::kLycoris);
     const std::string_view prefix = prefix_of(module);
-    const auto place = names.find(std::string(module.substr(prefix.size())));
-    if (part && !prefix.empty() && place != names.end())
-      collector.add(place->second, *part, tensor.name,
-                    decode_part(path, tensor.name, tensor.dtype, tensor.shape, tensor.data));
-    else
-      foreign.push_back(printable(tensor.name));
+    const auto found = names.find(std::string(module.substr(prefix.size())));
+    const bool known = !prefix.empty() && found != names.end();
+    collector.add(part, known ? std::optional(found->second) : std::nullopt, tensor.name, tensor.dtype, tensor.shape,
+                  tensor.data);
   }
-  if (!foreign.empty())
-    fail(Error::Kind::kModel,
-         "{}: holds tensors that are no LoRA or LoKr factors of a layer of this model: {}; expected names such as "
-         "{}{}{}: "
-         "use the base model the adapter was trained on",
-         path.string(), listed(foreign), kWritten, joined(hf_module_path(SiteName::kQ, 0)),
-         part_suffix(Part::kLoraA, PartNames::kLycoris));
   AdapterFile adapter;
   adapter.format = "lycoris";
-  adapter.sites = collector.sites();
+  adapter.sites = collector.sites(
+      "LoRA or LoKr factors of a layer of this model",
+      fmt::format("{}{}{}: use the base model the adapter was trained on", kWritten,
+                  joined(hf_module_path(SiteName::kQ, 0)), part_suffix(Part::kLoraA, PartNames::kLycoris)));
   for (AdaptedSite& site : adapter.sites) {
     // The stored alpha of rsLoRA already has the root of the rank in it. None, or 0, means a scale of 1.
     if (auto* lora = std::get_if<LoraFactors>(&site.factors)) {

@@ -11,16 +11,6 @@
 namespace patina {
 namespace {
 
-// Row c of the result is column c.
-PartValues transposed(const PartValues& part) {
-  const int64_t rows = part.shape[0], columns = part.shape[1];
-  PartValues result{{columns, rows}, std::vector<float>(part.values.size())};
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < columns; ++c)
-      result.values[static_cast<size_t>(c * rows + r)] = part.values[static_cast<size_t>(r * columns + c)];
-  return result;
-}
-
 // MLX multiplies by this number itself, not by it over the rank.
 double read_scale(const std::filesystem::path& path) {
   nlohmann::json config;
@@ -44,28 +34,17 @@ AdapterFile read_mlx(const std::filesystem::path& config, const std::filesystem:
   const double scale = read_scale(config);
   const SafetensorsFile file = SafetensorsFile::open(weights);
   PartCollector collector(weights, PartNames::kMlx);
-  std::vector<std::string> foreign;
   for (const SafetensorsTensor& tensor : file.tensors()) {
     std::string_view module = tensor.name;
     const auto part = take_part(&module, PartNames::kMlx);
-    const auto place = part ? parse_hf_module_path(module) : std::nullopt;
-    if (!place) {
-      foreign.push_back(printable(tensor.name));
-      continue;
-    }
-    PartValues values = decode_part(weights, tensor.name, tensor.dtype, tensor.shape, tensor.data);
-    if (values.shape.rank() == 2) values = transposed(values);
-    collector.add(*place, *part, tensor.name, std::move(values));
+    collector.add(part, parse_hf_module_path(module), tensor.name, tensor.dtype, tensor.shape, tensor.data);
   }
-  if (!foreign.empty())
-    fail(Error::Kind::kModel,
-         "{}: holds tensors that are no LoRA factors of a known layer: {}; expected names such as {}{}: train linear "
-         "layers of the decoder only",
-         weights.string(), listed(foreign), hf_module_path(SiteName::kQ, 0),
-         part_suffix(Part::kLoraA, PartNames::kMlx));
   AdapterFile adapter;
   adapter.format = "mlx";
-  adapter.sites = collector.sites();
+  adapter.sites =
+      collector.sites("LoRA factors of a known layer",
+                      fmt::format("{}{}: train linear layers of the decoder only", hf_module_path(SiteName::kQ, 0),
+                                  part_suffix(Part::kLoraA, PartNames::kMlx)));
   for (AdaptedSite& site : adapter.sites) {
     auto& lora = std::get<LoraFactors>(site.factors);
     lora.alpha = static_cast<float>(scale * static_cast<double>(lora.rank));

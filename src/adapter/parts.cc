@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "adapter/sites.h"
 #include "formats/printable.h"
 #include "quant/decode.h"
 #include "quant/encode.h"
@@ -46,6 +47,38 @@ void add_factor(std::vector<PartView>* parts, const KroneckerFactor& factor, int
   }
 }
 
+// Row c of the result is column c.
+PartValues transposed(const PartValues& part) {
+  const int64_t rows = part.shape[0], columns = part.shape[1];
+  PartValues result{{columns, rows}, std::vector<float>(part.values.size())};
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; ++c)
+      result.values[static_cast<size_t>(c * rows + r)] = part.values[static_cast<size_t>(r * columns + c)];
+  return result;
+}
+
+PartValues decode_part(const std::string& file, const std::string& tensor, DType dtype, const Shape& shape,
+                       const std::byte* data) {
+  if (shape.rank() > 2 || shape.elements() == 0)
+    fail(Error::Kind::kModel, "{}: tensor {} has shape {}, expected a matrix; adapters of convolutions are not read",
+         file, printable(tensor), shape.str());
+  if (!is_decodable(dtype))
+    fail(Error::Kind::kModel, "{}: tensor {} has type {}, which cannot be read; export the adapter as F32, F16 or BF16",
+         file, printable(tensor), name(dtype));
+  PartValues part{shape, std::vector<float>(static_cast<size_t>(shape.elements()))};
+  // A copy, because in a safetensors file it may lie at any byte.
+  const std::vector<std::byte> aligned(data, data + bytes_of(dtype, shape.elements()));
+  decode_row(dtype)(aligned.data(), 0, shape.elements(), part.values.data());
+  const auto wrong = std::ranges::find_if_not(part.values, [](float value) { return std::isfinite(value); });
+  const int64_t columns = shape.rank() == 0 ? 1 : shape[shape.rank() - 1], place = wrong - part.values.begin();
+  if (wrong != part.values.end())
+    fail(Error::Kind::kModel,
+         "{}: tensor {} holds {} in row {}, column {}, expected finite numbers; the training that made it diverged or "
+         "the file is damaged",
+         file, printable(tensor), *wrong, place / columns, place % columns);
+  return part;
+}
+
 }  // namespace
 
 std::string_view part_suffix(Part part, PartNames names) {
@@ -60,29 +93,6 @@ std::optional<Part> take_part(std::string_view* tensor, PartNames names) {
     return row.part;
   }
   return std::nullopt;
-}
-
-PartValues decode_part(const std::filesystem::path& file, const std::string& tensor, DType dtype, const Shape& shape,
-                       const std::byte* data) {
-  if (shape.rank() > 2 || shape.elements() == 0)
-    fail(Error::Kind::kModel, "{}: tensor {} has shape {}, expected a matrix; adapters of convolutions are not read",
-         file.string(), printable(tensor), shape.str());
-  if (!is_decodable(dtype))
-    fail(Error::Kind::kModel, "{}: tensor {} has type {}, which cannot be read; export the adapter as F32, F16 or BF16",
-         file.string(), printable(tensor), name(dtype));
-  PartValues part{shape, std::vector<float>(static_cast<size_t>(shape.elements()))};
-  // A copy, because in a safetensors file it may lie at any byte.
-  const std::vector<std::byte> aligned(data, data + bytes_of(dtype, shape.elements()));
-  decode_row(dtype)(aligned.data(), 0, shape.elements(), part.values.data());
-  const auto wrong = std::ranges::find_if_not(part.values, [](float value) { return std::isfinite(value); });
-  const int64_t columns = shape.rank() == 0 ? 1 : shape[shape.rank() - 1], place = wrong - part.values.begin();
-  if (wrong != part.values.end())
-    fail(Error::Kind::kModel,
-         "{}: tensor {} holds {} in row {}, column {}, expected finite numbers; the training that made it diverged or "
-         "the "
-         "file is damaged",
-         file.string(), printable(tensor), *wrong, place / columns, place % columns);
-  return part;
 }
 
 std::vector<PartView> parts_of(const AdaptedSite& site) {
@@ -121,9 +131,16 @@ SitePlace place_of(const AdaptedSite& site) {
   return {*known, site.layer};
 }
 
-void PartCollector::add(const SitePlace& place, Part part, const std::string& tensor, PartValues values) {
-  Parts& parts = found_[{place.layer == kNoLayer ? kAfterAllLayers : place.layer, place.site}];
-  const auto [at, inserted] = parts.try_emplace(part, Found{tensor, std::move(values)});
+void PartCollector::add(const std::optional<Part>& part, const std::optional<SitePlace>& place,
+                        const std::string& tensor, DType dtype, const Shape& shape, const std::byte* data) {
+  if (!part || !place) {
+    foreign_.push_back(printable(tensor));
+    return;
+  }
+  PartValues values = decode_part(file_, tensor, dtype, shape, data);
+  if (names_ == PartNames::kMlx && shape.rank() == 2) values = transposed(values);  // as MLX stores matrices
+  Parts& parts = found_[{place->layer == kNoLayer ? kAfterAllLayers : place->layer, place->site}];
+  const auto [at, inserted] = parts.try_emplace(*part, Found{tensor, std::move(values)});
   if (!inserted)
     fail(Error::Kind::kModel,
          "{}: tensors {} and {} are the same part of the same layer; expected one; remove the other", file_,
@@ -163,8 +180,7 @@ AdaptedSite PartCollector::lora(Parts& parts) const {
     if (!(magnitude.values.shape == Shape{sb[0]}))
       fail(Error::Kind::kModel,
            "{}: tensor {} has shape {}, expected [{}], a magnitude for each output; magnitudes of inputs ([1, in], an "
-           "old "
-           "LyCORIS form) are not read: merge the adapter with the program that made it",
+           "old LyCORIS form) are not read: merge the adapter with the program that made it",
            file_, printable(magnitude.tensor), magnitude.values.shape.str(), sb[0]);
     factors.magnitude = std::move(magnitude.values.values);
   }
@@ -210,7 +226,10 @@ AdaptedSite PartCollector::lokr(Parts& parts) const {
   return site;
 }
 
-std::vector<AdaptedSite> PartCollector::sites() {
+std::vector<AdaptedSite> PartCollector::sites(std::string_view what, const std::string& expected) {
+  if (!foreign_.empty())
+    fail(Error::Kind::kModel, "{}: holds tensors that are no {}: {}; expected names such as {}", file_, what,
+         listed(foreign_), expected);
   std::vector<AdaptedSite> sites;
   for (auto& [key, parts] : found_) {
     const auto alpha = parts.extract(Part::kAlpha);

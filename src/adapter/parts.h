@@ -29,10 +29,6 @@ struct PartValues {
   Shape shape;
   std::vector<float> values;
 };
-// Error(kModel) naming file and tensor where it has too many dimensions, no number at all, a type that cannot be
-// decoded, or a number that is not finite. `data` may lie at any byte.
-PartValues decode_part(const std::filesystem::path& file, const std::string& tensor, DType dtype, const Shape& shape,
-                       const std::byte* data);
 
 // The parts of a site on their way out, alpha not among them.
 struct PartView {
@@ -47,16 +43,20 @@ std::vector<std::byte> encode_part(const std::string& tensor, std::span<const fl
 // InternalError where a site is not in the table of sites.
 SitePlace place_of(const AdaptedSite& site);
 
-// Collects parts in any order and joins them, site by site.
+// Collects the tensors of a file in any order and joins them, site by site.
 class PartCollector {
  public:
   explicit PartCollector(const std::filesystem::path& file, PartNames names) : file_(file.string()), names_(names) {}
 
-  // Error(kModel) where the part is there already.
-  void add(const SitePlace& place, Part part, const std::string& tensor, PartValues values);
+  // Decodes a tensor and keeps it; `data` may lie at any byte. Where its name tells no part or no place it is foreign,
+  // which sites() refuses. Error(kModel) naming file and tensor where the part is there already, has too many
+  // dimensions, no number at all, a type that cannot be decoded, or a number that is not finite.
+  void add(const std::optional<Part>& part, const std::optional<SitePlace>& place, const std::string& tensor,
+           DType dtype, const Shape& shape, const std::byte* data);
   // Sites by layer, then by the table of sites, lm_head last. Their alpha is the part, 0 where there is none; the dim
-  // of a LoKr site whose factors are both whole is 0. Error(kModel) where a part has no partner or shapes do not fit.
-  std::vector<AdaptedSite> sites();
+  // of a LoKr site whose factors are both whole is 0. Error(kModel) where a part has no partner or shapes do not fit;
+  // and where tensors are foreign: then they are none of `what`, and `expected` follows "expected names such as".
+  std::vector<AdaptedSite> sites(std::string_view what, const std::string& expected);
 
  private:
   struct Found {
@@ -73,6 +73,7 @@ class PartCollector {
 
   std::string file_;
   PartNames names_;
+  std::vector<std::string> foreign_;
   std::map<std::pair<int, SiteName>, Parts> found_;  // by layer (lm_head: after all) and site
 };
 

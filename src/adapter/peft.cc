@@ -211,7 +211,6 @@ AdapterFile read_peft(const std::filesystem::path& config_path, const std::files
          weights);
   const SafetensorsFile file = SafetensorsFile::open(weights_path);
   PartCollector collector(weights_path, PartNames::kPeft);
-  std::vector<std::string> foreign;
   for (const SafetensorsTensor& tensor : file.tensors()) {
     std::string_view module = tensor.name;
     auto part = take_part(&module, PartNames::kPeft);
@@ -219,22 +218,15 @@ AdapterFile read_peft(const std::filesystem::path& config_path, const std::files
       module.remove_suffix(std::string_view(kMagnitudeWeight).size());
       part = take_part(&module, PartNames::kPeft);
     }
-    const auto place = part ? parse_module(module) : std::nullopt;
-    if (place)
-      collector.add(*place, *part, tensor.name,
-                    decode_part(weights_path, tensor.name, tensor.dtype, tensor.shape, tensor.data));
-    else
-      foreign.push_back(printable(tensor.name));
+    collector.add(part, parse_module(module), tensor.name, tensor.dtype, tensor.shape, tensor.data);
   }
-  if (!foreign.empty())
-    fail(Error::Kind::kModel,
-         "{}: holds tensors that are no factors of a known layer: {}; expected names such as {}{}{}: train with "
-         "target_modules among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, lm_head",
-         weights, listed(foreign), kPrefix, hf_module_path(SiteName::kQ, 0),
-         part_suffix(Part::kLoraA, PartNames::kPeft));
   AdapterFile adapter;
   adapter.format = "peft";
-  adapter.sites = collector.sites();
+  adapter.sites = collector.sites(
+      "factors of a known layer",
+      fmt::format("{}{}{}: train with target_modules among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
+                  "down_proj, lm_head",
+                  kPrefix, hf_module_path(SiteName::kQ, 0), part_suffix(Part::kLoraA, PartNames::kPeft)));
   for (AdaptedSite& site : adapter.sites) {
     const std::string module = hf_module_path(place_of(site).site, site.layer);
     if (is_lokr(site) != config.is_lokr() || is_dora(site) != config.is_dora())
