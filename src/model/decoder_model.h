@@ -1,6 +1,7 @@
 // A decoder-only language model as it lies in its file: configuration, and frozen weights used in place.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -32,6 +33,8 @@ struct DecoderConfig {
 struct DecoderLayer {
   Tensor attention_norm, q, k, v, o;
   Tensor feed_forward_norm, gate, up, down;
+  // The weights of its frozen products, in the order of their use.
+  std::array<const Tensor*, 7> products() const { return {&q, &k, &v, &o, &gate, &up, &down}; }
 };
 
 // An architecture: how a family's files are read. One row of a table in decoder_model.cc, one file under model/arch.

@@ -19,7 +19,7 @@ double layer_gflops(const DecoderModel& model, int64_t tokens, Formulation formu
   const DecoderLayer& layer = model.layers()[model.layers().size() / 2];
   std::map<int64_t, std::pair<ValueId, std::vector<float>>> inputs;  // by width
   double operations = 0;
-  for (const Tensor* weight : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down}) {
+  for (const Tensor* weight : layer.products()) {
     const int64_t width = weight->shape[1];
     if (!inputs.contains(width))
       inputs[width] = {graph.input("x", DType::kF32, {tokens, width}),

@@ -28,8 +28,7 @@ StreamPlan plan_weight_stream(const Graph& graph, const DecoderModel& model) {
   int64_t layer_bytes = 0;
   for (const DecoderLayer& layer : model.layers()) {
     int64_t bytes = 0;
-    for (const Tensor* weight : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
-      bytes += bytes_of(weight->dtype, weight->shape.elements());
+    for (const Tensor* weight : layer.products()) bytes += bytes_of(weight->dtype, weight->shape.elements());
     layer_bytes = std::max(layer_bytes, bytes);
   }
   return plan_stream(graph, model.file().mapped(), kLayersAhead * layer_bytes);

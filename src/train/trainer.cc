@@ -190,12 +190,16 @@ std::vector<GradientNorm> Trainer::gradient_norms() {
 }
 
 void Trainer::watch_zero_gradients(TrainObserver& observer) {
-  const std::vector<GradientNorm> norms = gradient_norms();
-  for (size_t i = 0; i < norms.size(); ++i) {
-    state_.zero_steps[i] = norms[i].norm == 0.0 ? state_.zero_steps[i] + 1 : 0;
+  ParameterStore& store = adapter_.parameters();
+  for (size_t i = 0; i < store.slices().size(); ++i) {
+    const ParameterStore::Slice& slice = store.slices()[i];
+    const std::span<const float> gradient(store.gradient(i), static_cast<size_t>(slice.shape.elements()));
+    // Ends at the first number that is not zero: next to nothing in every step, where norms would take 16 ms.
+    const bool zero = std::ranges::all_of(gradient, [](float value) { return value == 0.0f; });
+    state_.zero_steps[i] = zero ? state_.zero_steps[i] + 1 : 0;
     if (state_.zero_steps[i] == kZeroStepsToReport)
-      observer.on_warning(fmt::format("the gradient of {} was exactly zero for {} steps: it learns nothing",
-                                      norms[i].parameter, kZeroStepsToReport));
+      observer.on_warning(fmt::format("the gradient of {} was exactly zero for {} steps: it learns nothing", slice.name,
+                                      kZeroStepsToReport));
   }
 }
 
