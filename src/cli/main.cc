@@ -17,7 +17,7 @@ constexpr std::array kCommands = {
     Command{"inspect", "Show what a model file or an adapter holds.", run_inspect},
     Command{"eval", "Measure the loss and perplexity of a model on a data set.", run_eval},
     Command{"generate", "Answer a prompt.", run_generate},
-    Command{"train-lm", "Train a LoRA adapter of a language model.", run_train_lm},
+    Command{"train-lm", "Train an adapter of a language model: LoRA, DoRA or LoKr.", run_train_lm},
     Command{"plan", "Tell what a run of train-lm would take: memory, steps, time.", run_plan},
     Command{"export", "Write an adapter in another format.", run_export},
     Command{"merge", "Write a model file with an adapter in its weights.", run_merge},

@@ -56,8 +56,7 @@ int run_merge(const Command& command, int argc, char** argv) {
   write_out(text + fmt::format("{}: {}\n", out, counted(static_cast<int64_t>(merged.size()), "merged tensor")));
   if (!poor.empty())
     say("patina: warning: {} of {} hold less than {} of the adapter's change (cosine or energy), among them {}; choose "
-        "a "
-        "finer --type such as f16, or use the adapter beside the model\n",
+        "a finer --type such as f16, or use the adapter beside the model\n",
         poor.size(), merged.size(), kEnough, poor.front());
   return 0;
 }

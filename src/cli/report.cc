@@ -119,7 +119,7 @@ std::string Report::html() const {
   const Json start = latest("start");
   const std::string out = start.value("out", "");
   std::string page = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n" + std::string(kHead);
-  if (!latest_.contains("done")) page += "<meta http-equiv=\"refresh\" content=\"20\">\n";
+  if (!latest_.contains("done") && !latest_.contains("fatal")) page += "<meta http-equiv=\"refresh\" content=\"20\">\n";
   page += fmt::format("<title>{0}</title>\n</head>\n<body>\n<h1>{0}</h1>\n<p class=\"state\">{1}</p>\n",
                       html_escaped("Patina: " + out), summary());
   page += charts();

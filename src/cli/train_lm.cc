@@ -1,4 +1,4 @@
-// patina train-lm: trains a LoRA adapter of a language model on text; patina plan train-lm: tells what that takes.
+// patina train-lm: trains an adapter of a language model on text; patina plan train-lm: tells what that takes.
 #include <fmt/ranges.h>
 
 #include <charconv>
