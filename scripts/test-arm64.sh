@@ -39,9 +39,12 @@ rooms=(base tensor quant ops backend graph)
 cmake --preset arm64 --log-level=WARNING
 cmake --build --preset arm64 --parallel "$(nproc)" --target "${rooms[@]/#/test_}" test_train
 failed=0
+# These watch which pages of a file the kernel holds; qemu passes no advice on pages on to it.
+of_the_kernel=StreamTest.PagesComeAndGoWithTheRun:StreamTest.ARunLeftInItsMiddleIsTakenUpByTheNext
+of_the_kernel+=:HeadStreamTest.LargeHeadPassesThroughTheWindow
 for room in "${rooms[@]}"; do
   printf '== test_%s under qemu (after %d s)\n' "$room" "$SECONDS"
-  qemu-aarch64-static -L /usr/aarch64-linux-gnu "$build/tests/test_$room" --gtest_brief=1 || failed=1
+  qemu-aarch64-static -L /usr/aarch64-linux-gnu "$build/tests/test_$room" --gtest_brief=1 --gtest_filter="-$of_the_kernel" || failed=1
 done
 printf '== a whole run under qemu (after %d s)\n' "$SECONDS"
 qemu-aarch64-static -L /usr/aarch64-linux-gnu "$build/tests/test_train" --gtest_filter='Invariance.EveryMachine*' || failed=1
