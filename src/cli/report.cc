@@ -59,12 +59,15 @@ std::string profile_table(const Json& profile) {
   return table + "</table>\n";
 }
 
+// What is not finite is null in a file, and so in the events of a run that goes on.
+double number_of(const Json& value) {
+  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
 }  // namespace
 
 void Report::add(const std::string& name, const Json& fields) {
-  const auto number = [&](const char* key) {
-    return fields.at(key).is_number() ? fields.at(key).get<double>() : std::numeric_limits<double>::quiet_NaN();
-  };
+  const auto number = [&](const char* key) { return number_of(fields.at(key)); };
   if (name == "step") {
     const double step = number("step");
     loss_.push_back({step, number("loss")});
@@ -75,7 +78,7 @@ void Report::add(const std::string& name, const Json& fields) {
     validation_.push_back({number("step"), number("loss")});
   } else if (name == "epoch") {
     for (const auto& [site, norm] : fields.at("siteGradNorms").items())
-      site_norms_[site].push_back({number("epoch"), norm.get<double>()});
+      site_norms_[site].push_back({number("epoch"), number_of(norm)});
   } else if (name == "warning" && warnings_.size() < kMostWarnings) {
     warnings_.push_back(fields.at("message"));
   }

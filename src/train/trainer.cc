@@ -275,6 +275,10 @@ TrainResult Trainer::run(TrainObserver& observer, const std::function<bool()>& s
       planned_epoch = state_.epoch;
       epoch_steps = plan_epoch(sequences_, options_.batch_tokens, options_.seed, planned_epoch);
     }
+    if (state_.step_in_epoch == std::ssize(epoch_steps)) {  // the last step of the epoch had ended the run
+      finish_epoch(observer);
+      continue;
+    }
     run_step(epoch_steps.at(static_cast<size_t>(state_.step_in_epoch)), observer, profile);
     const double ms = milliseconds_since(last);
     last = std::chrono::steady_clock::now();

@@ -23,7 +23,10 @@ inline std::string schema_fault(const nlohmann::json& event) {
     if (described.contains("const") && described.at("const") != value) return where;
     if (described.contains("enum") && std::ranges::find(described.at("enum"), value) == described.at("enum").end())
       return where;
-    const std::string type = described.value("type", "");
+    nlohmann::json types = described.value("type", nlohmann::json::array());
+    if (types.is_array() && std::ranges::find(types, "null") != types.end() && value.is_null()) continue;
+    if (types.is_array()) types = types.empty() ? nlohmann::json("") : types.front();
+    const std::string type = types;
     if ((type == "string" && !value.is_string()) || (type == "number" && !value.is_number()) ||
         (type == "integer" && !value.is_number_integer()) || (type == "boolean" && !value.is_boolean()) ||
         (type == "object" && !value.is_object()) || (type == "array" && !value.is_array()))

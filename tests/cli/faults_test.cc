@@ -181,6 +181,13 @@ TEST(Faults, FieldIssue19_StepsThatAreNotFiniteEndTheRunWithTheLastGoodState) {
   const json last = run.json_lines().back();
   EXPECT_EQ(last.at("event"), "fatal");
   EXPECT_EQ(last.at("reason"), "nonfinite");
+
+  // Norms that are not finite stand in the log that a resumed run reads back.
+  EXPECT_NE(read_file(place.path("out/events.jsonl")).find("null"), std::string::npos);
+  arguments.push_back("--resume");
+  const Outcome again = place.run(arguments);
+  EXPECT_EQ(again.status, 1);
+  EXPECT_NE(again.err.find("the step was not applied"), std::string::npos) << again.err;
 }
 
 }  // namespace
