@@ -5,6 +5,7 @@
 #include <map>
 
 #include "adapter/delta.h"
+#include "adapter/parts.h"
 #include "formats/names.h"
 #include "formats/rewrite.h"
 #include "quant/decode.h"
@@ -91,11 +92,7 @@ std::vector<MergedTensor> merge_adapter(const GgufFile& model, std::span<const A
                                         const AdapterBase& base, const MergeOptions& options,
                                         const std::filesystem::path& path, ThreadPool& pool) {
   std::map<std::string, const AdaptedSite*> site_of;
-  for (const AdaptedSite& site : sites) {
-    const auto known = site_from_alias(site.site);
-    PATINA_CHECK(known, "site {}", site.site);
-    site_of[gguf_tensor_name(*known, site.layer)] = &site;
-  }
+  for (const AdaptedSite& site : sites) site_of[gguf_tensor_name(place_of(site).site, site.layer)] = &site;
   std::vector<DType> types;
   for (const GgufTensor& tensor : model.tensors())
     types.push_back(site_of.contains(tensor.name)

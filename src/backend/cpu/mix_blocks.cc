@@ -90,11 +90,6 @@ namespace {
 HWY_EXPORT(mix_row);
 HWY_EXPORT(correlate_blocks);
 
-// Rows whose products are summed in one go: part of the result's definition, whatever the threads.
-constexpr int64_t kRunRows = 64;
-
-int64_t runs_of(int64_t rows) { return (rows + kRunRows - 1) / kRunRows; }
-
 }  // namespace
 
 void mix_blocks(const Op& op, std::span<const Tensor> in, std::span<const Tensor> out, KernelContext& context) {

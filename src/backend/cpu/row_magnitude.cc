@@ -60,10 +60,6 @@ HWY_EXPORT(magnitude_grad_row);
 HWY_EXPORT(row_norms);
 
 constexpr int64_t kTaskColumns = 64;
-// Rows whose products are summed in one go: part of the result's definition, whatever the threads.
-constexpr int64_t kRunRows = 64;
-
-int64_t runs_of(int64_t rows) { return (rows + kRunRows - 1) / kRunRows; }
 
 // m / norm, once for all rows.
 const float* ratios(const Tensor& m, const Tensor& norm, KernelContext& context) {

@@ -48,6 +48,11 @@ void lookups(const KernelContext& context, int64_t rows, Body body) {
   }
 }
 
+// Where sums over rows are made in parallel: rows that are summed in one go, before the runs are. Part of the result's
+// definition, whatever the threads.
+inline constexpr int64_t kRunRows = 64;
+inline int64_t runs_of(int64_t rows) { return (rows + kRunRows - 1) / kRunRows; }
+
 // Element i of an int32 vector that selects one of `limit` rows.
 inline int64_t row_index(const Tensor& indices, int64_t i, int64_t limit) {
   const int64_t index = indices.i32()[i * indices.strides[0]];
