@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "adapter/adapted_site.h"
+#include "formats/names.h"
 #include "tensor/dtype.h"
 
 namespace patina {
@@ -26,7 +27,8 @@ struct AdapterFile {
 struct AdapterBase {
   std::string name;          // base_model_name_or_path
   std::string architecture;  // GGUF architecture: "llama"
-  int layers = 0;            // of the whole model: PEFT's target_modules depend on it; 0 = not known, reading only
+  ModelFamily family = ModelFamily::kDecoder;
+  int layers = 0;  // of the whole model: PEFT's target_modules depend on it; 0 = not known, reading only
   // Row r of a site's W in Hugging Face order is stored row row_map(layer, site)[r]; empty = identity.
   std::function<std::span<const int32_t>(int layer, std::string_view site)> row_map;
 };

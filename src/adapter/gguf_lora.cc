@@ -132,7 +132,8 @@ AdapterFile read_gguf_lora(const std::filesystem::path& path, const AdapterBase&
   for (const GgufTensor& tensor : file.tensors()) {
     std::string_view weight = tensor.name;
     const auto part = take_part(&weight, PartNames::kGguf);
-    collector.add(part, parse_gguf_tensor_name(weight), tensor.name, tensor.dtype, tensor.shape, tensor.data);
+    collector.add(part, parse_gguf_tensor_name(weight, base.family), tensor.name, tensor.dtype, tensor.shape,
+                  tensor.data);
   }
   AdapterFile adapter;
   adapter.format = "gguf";

@@ -126,7 +126,7 @@ std::vector<std::byte> encode_part(const std::string& tensor, std::span<const fl
 }
 
 SitePlace place_of(const AdaptedSite& site) {
-  const auto known = site_from_alias(site.site);
+  const auto known = site_from_name(site.site);
   PATINA_CHECK(known, "site {}", site.site);
   return {*known, site.layer};
 }

@@ -134,7 +134,7 @@ Validation load_validation(const TrainFlags& flags, const Tokenizer& tokenizer, 
 
 std::vector<Site> choose_sites(const DecoderModel& model, const TrainFlags& flags) {
   std::set<std::string> names;
-  for (const SiteName site : parse_sites(flags.sites)) {
+  for (const SiteName site : parse_sites(flags.sites, ModelFamily::kDecoder)) {
     if (site == SiteName::kLmHead && model.tied_head())
       fail(Error::Kind::kUsage,
            "--sites {}: lm_head cannot be adapted: in this model it shares its weight with the embedding; leave it out",
@@ -156,7 +156,8 @@ void take_over(const AdapterFile& initial, const DecoderModel& model, const Give
   const int layers = model.config().layers, first = layers - static_cast<int>(facts.layers.size());
   const bool top = facts.layers.empty() || *facts.layers.begin() == first;
   std::set<std::string> sites;
-  for (const SiteName site : parse_sites(flags.sites)) sites.insert(std::string(site_name(site)));
+  for (const SiteName site : parse_sites(flags.sites, ModelFamily::kDecoder))
+    sites.insert(std::string(site_name(site)));
   AdapterFlags& asked = flags.adapter_flags;
   for (const CLI::Option* option : asked.of_fresh)
     if (option->count() > 0)

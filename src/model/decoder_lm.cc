@@ -2,7 +2,6 @@
 
 #include <functional>
 
-#include "base/scalar_math.h"
 #include "formats/names.h"
 #include "graph/fuse.h"
 #include "graph/recompute.h"
@@ -18,9 +17,6 @@
 namespace patina {
 
 namespace {
-
-// 1 / sqrt(C), rounded once.
-float score_scale(int64_t head_width) { return static_cast<float>(exact_pow(static_cast<double>(head_width), -0.5)); }
 
 // What differs between uses of the model.
 struct DecoderUse {
@@ -72,7 +68,7 @@ ValueId build_decoder(Graph& graph, const DecoderModel& model, Adapter* adapter,
 }
 
 ValueId rope_value(Graph& graph, std::vector<float>& table, const DecoderConfig& config, int64_t positions) {
-  table = rope_table(config, positions);
+  table = rope_table(config.rope(), positions);
   return graph.frozen("rope", dense(table.data(), DType::kF32, Shape{positions, config.head_width}));
 }
 

@@ -74,7 +74,7 @@ AdapterBase base_of(const Kind& kind) {
   return base;
 }
 
-SitePlace place(const AdaptedSite& site) { return {site_from_alias(site.site).value(), site.layer}; }
+SitePlace place(const AdaptedSite& site) { return {site_from_name(site.site).value(), site.layer}; }
 
 Matrix raw(const std::byte* data, DType dtype, const Shape& shape) {
   Matrix result{shape.rank() > 0 ? shape[0] : 1, shape.rank() > 1 ? shape[1] : 1, {}};
