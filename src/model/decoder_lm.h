@@ -9,6 +9,7 @@
 
 #include "adapter/adapter.h"
 #include "graph/differentiate.h"
+#include "graph/recompute.h"
 #include "ir/graph.h"
 #include "model/decoder_model.h"
 #include "ops/attention.h"
@@ -42,14 +43,6 @@ struct LossLimits {
   int64_t tokens;     // T at most
   int64_t sequences;  // B at most
   int64_t positions;  // longest sequence
-};
-
-// How gradients are computed. Neither choice changes a bit of them.
-struct GradientOptions {
-  Formulation formulation = Formulation::kFused;  // of frozen products (docs/formulations.md)
-  // 1: all forward values are kept for backward. More: the layers are cut into so many segments, and only what crosses
-  // their borders is kept; the rest is computed again (graph/recompute.h).
-  int segments = 1;
 };
 
 // With an adapter and `gradients`, gradients of its parameters are accumulated into its store, and its dropout draws.
