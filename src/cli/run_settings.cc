@@ -11,7 +11,6 @@ namespace {
 
 constexpr const char *kModel = "--model", *kData = "--data", *kValidation = "--val";
 constexpr const char *kIsa = "isa", *kVersion = "version";  // of the session
-constexpr const char* kMicroTokens = "--micro-tokens";
 
 std::string shown(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
@@ -40,8 +39,8 @@ Json run_settings(const TrainRun& run) {
   std::vector<std::string> sites;
   for (const Site& site : run.sites) sites.push_back(site_label(site.layer, site.name));
   return {{kModel, run.model_fingerprint},
-          {kData, run.data.fingerprint},
-          {kValidation, run.validation.fingerprint.empty() ? flags.run.validation : run.validation.fingerprint},
+          {kData, run.data_fingerprint},
+          {kValidation, run.validation_fingerprint.empty() ? flags.run.validation : run.validation_fingerprint},
           {"--eval-every", options.eval_every},
           {"--patience", options.patience},
           {"--target-loss", options.target_loss},
@@ -56,11 +55,6 @@ Json run_settings(const TrainRun& run) {
           {"--lokr-decompose-both", lokr && flags.adapter.decompose_both},
           {"--init-adapter", flags.init_adapter},
           {"--sites", fmt::format("{}", fmt::join(sites, ","))},
-          {"--context", flags.context},
-          {"--loss-on", flags.loss_on},
-          {"--chat-template", flags.chat_template},
-          {"--batch-tokens", options.batch_tokens},
-          {kMicroTokens, run.plan.micro_tokens},
           {"--epochs", options.steps > 0 ? 0 : options.epochs},
           {"--steps", options.steps},
           {"--optimizer", flags.run.optimizer},
@@ -95,7 +89,5 @@ void restore_run(const Checkpoint& checkpoint, const Json& settings, const std::
   checkpoint.restore_optimizer(trainer.optimizer());
   trainer.set_state(text.state);
 }
-
-int64_t saved_micro_tokens(const Json& saved) { return saved.value(kMicroTokens, int64_t{0}); }
 
 }  // namespace patina

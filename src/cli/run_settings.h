@@ -6,7 +6,7 @@
 
 namespace patina {
 
-// Flag -> value, all resolved; files by the fingerprints of what is in them.
+// Flag -> value, all resolved; files by the fingerprints of what is in them. What is trained on adds its own.
 Json run_settings(const TrainRun& run);
 
 // What a checkpoint keeps beside: how long the run's logs are, what was told (RunObserver), by which program and where.
@@ -17,8 +17,5 @@ Json run_session(Json files, Json told);
 // program or the instruction set is.
 void restore_run(const Checkpoint& checkpoint, const Json& settings, const std::string& out, ParameterStore& store,
                  Trainer& trainer);
-
-// --micro-tokens as the run began with: what auto means now may depend on today's free memory.
-int64_t saved_micro_tokens(const Json& saved);
 
 }  // namespace patina

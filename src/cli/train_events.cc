@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "backend/cpu/cpu_backend.h"
+#include "cli/common.h"
 #include "cli/memory.h"
 
 namespace patina {
@@ -13,7 +14,7 @@ namespace patina {
 namespace {
 
 Json bwd_fields(const TrainRun& run) {
-  const FormulationCounts& counts = run.plan.formulations;
+  const FormulationCounts& counts = run.formulations;
   Json fields = {{"requested", run.flags.bwd}, {"inherited", run.flags.bwd_inherited}};
   for (const FormulationName& row : kFormulations) fields[row.name] = counts[row.formulation];
   fields["stridedGradients"] = counts.strided_gradients;
@@ -28,19 +29,11 @@ std::vector<std::string> site_names(const std::vector<Site>& sites) {
   return names;
 }
 
-std::string data_paths(const TrainFlags& flags) { return fmt::format("{}", fmt::join(flags.data, ", ")); }
-
-std::map<std::string, int64_t> type_counts(const GgufFile& file) {
-  std::map<std::string, int64_t> types;
-  for (const GgufTensor& tensor : file.tensors()) ++types[std::string(name(tensor.dtype))];
-  return types;
-}
-
 }  // namespace
 
 std::vector<MemoryKind> memory_kinds(const TrainRun& run) {
   const TrainPlan& plan = run.plan;
-  const int64_t data = run.data.memory_bytes();
+  const int64_t data = run.data_bytes;
   return {{"weights", plan.weights_bytes,
            run.flags.options.stream_weights ? "of the mapped file at one time; read ahead and released after use"
                                             : "mapped file; the system takes pages back where memory is short"},
@@ -48,7 +41,7 @@ std::vector<MemoryKind> memory_kinds(const TrainRun& run) {
           {"moments", plan.moments_bytes, "of the optimizer"},
           {"saved", plan.saved_bytes, "activations that backward reads"},
           {"scratch", plan.arena_bytes - plan.saved_bytes, "other activations, and room for kernels to work in"},
-          {"data", data, "the data set as tokens"},
+          {"data", data, "the data set"},
           {"process", std::max<int64_t>(0, run.anonymous_bytes - plan.trainable_bytes - plan.moments_bytes - data),
            "the program: tokenizer, graph, tables, thread stacks"}};
 }
@@ -63,7 +56,7 @@ Json start_event(const TrainRun& run) {
   const TrainFlags& flags = run.flags;
   const TrainOptions& options = flags.options;
   Json event = {{"version", PATINA_VERSION},
-                {"command", run.flags.plan_only ? "plan train-lm" : "train-lm"},
+                {"command", (flags.plan_only ? "plan " : "") + flags.command},
                 {"model", flags.model},
                 {"modelFingerprint", run.model_fingerprint},
                 {"adapterType", flags.adapter_flags.type},
@@ -91,12 +84,7 @@ Json start_event(const TrainRun& run) {
     event["steps"] = options.steps;
   else
     event["epochs"] = options.epochs;
-  event.update({{"batchTokens", options.batch_tokens},
-                {"microTokens", run.plan.micro_tokens},
-                {"context", flags.context},
-                {"lossOn", flags.loss_on},
-                {"chatTemplate", flags.chat_template},
-                {"recompute", recompute_text(options.gradients.segments, run.model.weights.config().layers)},
+  event.update({{"recompute", recompute_text(options.gradients.segments, run.layers)},
                 {"weights", flags.memory.weights},
                 {"seed", options.seed},
                 {"threads", flags.threads},
@@ -104,33 +92,6 @@ Json start_event(const TrainRun& run) {
                 {"bwd", bwd_fields(run)},
                 {"out", flags.out}});
   return event;
-}
-
-Json model_event(const TrainRun& run) {
-  const DecoderConfig& config = run.model.weights.config();
-  return {{"path", run.flags.model},
-          {"architecture", config.architecture},
-          {"layers", config.layers},
-          {"width", config.width},
-          {"vocab", config.vocabulary},
-          {"types", type_counts(run.model.weights.file())},
-          {"bytes", run.model.weights.file().file_bytes()},
-          {"ms", run.model.load_ms}};
-}
-
-Json data_event(const TrainRun& run) {
-  return {{"path", data_paths(run.flags)},
-          {"fingerprint", run.data.fingerprint},
-          {"samples", run.data.read},
-          {"used", run.data.sequences.size()},
-          {"truncated", run.data.truncated},
-          {"skipped", run.data.skipped},
-          {"validation", run.validation.sequences.size()},
-          {"tokens", run.data.tokens},
-          {"supervisedTokens", run.data.supervised_tokens},
-          {"stepsPerEpoch", run.plan.steps_per_epoch},
-          {"totalSteps", run.plan.total_steps},
-          {"warmupSteps", run.plan.warmup_steps}};
 }
 
 Json memory_event(const TrainRun& run) {
@@ -150,19 +111,21 @@ Json plan_event(const TrainRun& run, const TimeEstimate& time) {
 }
 
 Json step_event(const StepReport& step) {
-  return {{"epoch", step.epoch},
-          {"step", step.step},
-          {"totalSteps", step.total_steps},
-          {"loss", step.loss},
-          {"lr", step.learning_rate},
-          {"gradNorm", step.grad_norm},
-          {"clipScale", step.clip_scale},
-          {"tokens", step.tokens},
-          {"supervised", step.supervised},
-          {"ms", step.ms},
-          {"tokensPerSecond", step.tokens_per_second},
-          {"residentBytes", resident_bytes()},
-          {"anonymousBytes", anonymous_bytes()}};
+  Json event = {{"epoch", step.epoch},
+                {"step", step.step},
+                {"totalSteps", step.total_steps},
+                {"loss", step.loss},
+                {"lr", step.learning_rate},
+                {"gradNorm", step.grad_norm},
+                {"clipScale", step.clip_scale},
+                {"tokens", step.tokens},
+                {"supervised", step.supervised},
+                {"ms", step.ms},
+                {"tokensPerSecond", step.tokens_per_second},
+                {"residentBytes", resident_bytes()},
+                {"anonymousBytes", anonymous_bytes()}};
+  for (const Figure& figure : step.figures) event[figure.name] = figure.value;
+  return event;
 }
 
 Json epoch_event(const EpochReport& epoch) {
@@ -178,8 +141,10 @@ Json epoch_event(const EpochReport& epoch) {
 }
 
 Json eval_event(const EvalReport& eval) {
-  return {{"step", eval.step},     {"loss", eval.loss}, {"perplexity", std::exp(eval.loss)},
-          {"tokens", eval.tokens}, {"best", eval.best}, {"ms", eval.ms}};
+  Json event = {
+      {"step", eval.step}, {"loss", eval.loss}, {"tokens", eval.tokens}, {"best", eval.best}, {"ms", eval.ms}};
+  for (const Figure& figure : eval.figures) event[figure.name] = figure.value;
+  return event;
 }
 
 std::string_view reason_name(TrainResult::Reason reason) {
@@ -214,33 +179,15 @@ std::string_view kind_name(Error::Kind kind) {
   PATINA_CHECK(false, "kind {}", static_cast<int>(kind));
 }
 
-std::string describe(const TrainRun& run) {
-  const DecoderConfig& config = run.model.weights.config();
-  const TrainPlan& plan = run.plan;
-  const int64_t asked_micro_tokens = run.flags.options.micro_tokens;  // 0: auto
-  const bool raised = asked_micro_tokens > 0 && asked_micro_tokens < plan.micro_tokens;
-  std::string types;
-  for (const auto& [type, count] : type_counts(run.model.weights.file()))
-    types += fmt::format(", {} x {}", type, count);
-  std::string text =
-      fmt::format("model     {}: {}, {}, width {}, vocabulary {}{}\n", run.flags.model, config.architecture,
-                  counted(config.layers, "layer"), config.width, grouped(config.vocabulary), types);
-  text += fmt::format("adapter   {}, sites {}, {}: {}\n", describe(run.flags.adapter_flags, run.flags.adapter),
-                      fmt::join(site_names(run.sites), ", "),
-                      counted(run.flags.layers > 0 ? run.flags.layers : config.layers, "layer"),
-                      counted(run.parameters, "trainable parameter"));
-  text += fmt::format("data      {}: samples {}\n          {}, {} supervised\n", data_paths(run.flags),
-                      samples_text(run.data), counted(run.data.tokens, "token"), grouped(run.data.supervised_tokens));
-  if (!run.validation.sequences.empty())
-    text +=
-        fmt::format("validate  on {} of {}\n", counted(static_cast<int64_t>(run.validation.sequences.size()), "sample"),
-                    run.validation.fingerprint.empty() ? "the data, held out" : run.flags.run.validation);
-  text += fmt::format(
-      "steps     {} in {} of about {}, {} of warm-up; up to {} a step, {} in memory at once{}\n",
-      grouped(plan.total_steps), counted(plan.epochs, "epoch"), counted(plan.steps_per_epoch, "step"),
-      grouped(plan.warmup_steps), counted(run.flags.options.batch_tokens, "token"), grouped(plan.micro_tokens),
-      raised ? fmt::format(" (--micro-tokens {} was raised to the longest sequence)", asked_micro_tokens) : "");
-  text += fmt::format("memory    {} planned", bytes_text(planned_bytes(run)));
+std::string describe_adapter(const TrainRun& run) {
+  return fmt::format("adapter   {}, sites {}, {}: {}\n", describe(run.flags.adapter_flags, run.flags.adapter),
+                     fmt::join(site_names(run.sites), ", "),
+                     counted(run.flags.layers > 0 ? run.flags.layers : run.layers, "layer"),
+                     counted(run.parameters, "trainable parameter"));
+}
+
+std::string describe_costs(const TrainRun& run) {
+  std::string text = fmt::format("memory    {} planned", bytes_text(planned_bytes(run)));
   const char* before = ": ";
   for (const MemoryKind& kind : memory_kinds(run)) {
     text += fmt::format("{}{} {}", before, kind.name, bytes_text(kind.bytes));
@@ -249,7 +196,7 @@ std::string describe(const TrainRun& run) {
   text += "\n";
   std::string ways;
   for (const FormulationName& row : kFormulations)
-    if (const int64_t nodes = plan.formulations[row.formulation]; nodes > 0)
+    if (const int64_t nodes = run.formulations[row.formulation]; nodes > 0)
       ways += fmt::format("{}{} by {}", ways.empty() ? "" : ", ", grouped(nodes), row.name);
   text +=
       fmt::format("backward  {}\n", ways.empty() ? "through no frozen product" : "through frozen products: " + ways);

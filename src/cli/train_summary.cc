@@ -2,13 +2,11 @@
 
 #include <fmt/ranges.h>
 
+#include "cli/common.h"
 #include "cli/console.h"
 
 namespace patina {
 
-namespace {
-
-// For a shell to read back.
 std::string shell_quoted(const std::string& text) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+=:,@%";
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
@@ -17,13 +15,8 @@ std::string shell_quoted(const std::string& text) {
   return quoted + "'";
 }
 
-}  // namespace
-
-void print_summary(const TrainFlags& flags, bool chat, const TrainResult& result, const TrainState& state,
-                   std::span<const OutputDirectory::File> written) {
-  const std::string out = shell_quoted(flags.out), model = shell_quoted(flags.model);
-  std::string chat_flags = chat ? "" : " --raw";
-  if (chat && !flags.chat_template.empty()) chat_flags = " --chat-template " + flags.chat_template;
+void print_summary(const TrainFlags& flags, const TrainResult& result, const TrainState& state,
+                   std::span<const OutputDirectory::File> written, const std::string& usage) {
   say("\n{} after {} in {}: mean loss of the last epoch {:.4f}\n", reason_name(result.reason),
       counted(result.steps, "step"), duration_text(result.ms / 1e3), result.final_loss);
   if (state.best_step > 0)
@@ -33,12 +26,9 @@ void print_summary(const TrainFlags& flags, bool chat, const TrainResult& result
                                           : " --resume --export-best writes the adapter as it was then.");
   std::vector<std::string> formats;
   for (const OutputDirectory::File& file : written) formats.push_back(file.format);
-  say("The adapter lies in {} in these formats: {}; report.html beside it shows the whole run.\n", out,
-      fmt::join(formats, ", "));
-  say("Use it:\n  patina generate --model {} --adapter {}{} --prompt 'your {}'\n", model, out, chat_flags,
-      chat ? "question" : "text");
-  for (const OutputDirectory::File& file : written)
-    if (file.format == "gguf") say("  llama-cli -m {} --lora {}\n", model, shell_quoted(file.path.string()));
+  say("The adapter lies in {} in these formats: {}; report.html beside it shows the whole run.\n",
+      shell_quoted(flags.out), fmt::join(formats, ", "));
+  say("Use it:\n{}", usage);
   if (result.reason == TrainResult::Reason::kInterrupted) say("Go on: the same command with --resume\n");
 }
 

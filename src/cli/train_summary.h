@@ -8,9 +8,10 @@
 
 namespace patina {
 
-// Where things lie, how to use them, and what may come next. `chat`: the data were conversations; a prompt for an
-// adapter of plain text takes no chat format.
-void print_summary(const TrainFlags& flags, bool chat, const TrainResult& result, const TrainState& state,
-                   std::span<const OutputDirectory::File> written);
+// Where things lie, how to use them (`usage`: lines), and what may come next.
+void print_summary(const TrainFlags& flags, const TrainResult& result, const TrainState& state,
+                   std::span<const OutputDirectory::File> written, const std::string& usage);
+
+std::string shell_quoted(const std::string& text);  // for a shell to read back
 
 }  // namespace patina

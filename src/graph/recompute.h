@@ -4,9 +4,18 @@
 #include <span>
 #include <vector>
 
+#include "ir/formulation.h"
 #include "ir/graph.h"
 
 namespace patina {
+
+// How gradients are computed. Neither choice changes a bit of them.
+struct GradientOptions {
+  Formulation formulation = Formulation::kFused;  // of frozen products (docs/formulations.md)
+  // 1: all forward values are kept for backward. More: the layers are cut into so many segments, and only what crosses
+  // their borders is kept; the rest is computed again.
+  int segments = 1;
+};
 
 // Nodes [begin, end) of the forward part of a graph, such as those of a layer.
 struct NodeRange {

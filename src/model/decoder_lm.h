@@ -9,9 +9,9 @@
 
 #include "adapter/adapter.h"
 #include "graph/differentiate.h"
+#include "graph/recompute.h"
 #include "ir/graph.h"
 #include "model/decoder_model.h"
-#include "model/gradient_options.h"
 #include "ops/attention.h"
 
 namespace patina {

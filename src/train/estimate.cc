@@ -12,14 +12,13 @@ namespace {
 constexpr int64_t kCalibrationTokens = 512;  // products are at full speed from here on
 constexpr double kCalibrationMs = 1000;
 
-// GFLOP/s of one layer's frozen products, forward and backward, at `tokens` rows.
-double layer_gflops(const DecoderModel& model, int64_t tokens, Formulation formulation, const Backend& backend,
-                    ThreadPool& pool) {
+// GFLOP/s of frozen products, forward and backward, at `tokens` rows.
+double products_gflops(std::span<const Tensor* const> products, int64_t tokens, Formulation formulation,
+                       const Backend& backend, ThreadPool& pool) {
   Graph graph;
-  const DecoderLayer& layer = model.layers()[model.layers().size() / 2];
   std::map<int64_t, std::pair<ValueId, std::vector<float>>> inputs;  // by width
   double operations = 0;
-  for (const Tensor* weight : layer.products()) {
+  for (const Tensor* weight : products) {
     const int64_t width = weight->shape[1];
     if (!inputs.contains(width))
       inputs[width] = {graph.input("x", DType::kF32, {tokens, width}),
@@ -49,26 +48,12 @@ double layer_gflops(const DecoderModel& model, int64_t tokens, Formulation formu
 
 }  // namespace
 
-TimeEstimate estimate_time(const DecoderModel& model, const Trainer& trainer, std::span<const Sequence> sequences,
+TimeEstimate estimate_time(const Trainer& trainer, std::span<const Tensor* const> products, int64_t tokens,
                            Formulation formulation, const Backend& backend, ThreadPool& pool) {
-  // An epoch as one run: operations are linear in tokens, rows and pairs, however sequences are cut into steps.
-  int64_t tokens = 0, rows = 0;
-  double pairs = 0;
-  MicroBatch batch;
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    fill(batch, sequences, std::span(&i, 1));
-    const double length = static_cast<double>(batch.tokens.size());
-    tokens += static_cast<int64_t>(batch.tokens.size());
-    rows += static_cast<int64_t>(batch.rows.size());
-    pairs += length * (length + 1) / 2;
-  }
-  const int64_t count = static_cast<int64_t>(sequences.size());
-  const std::vector<int64_t> sizes = trainer.sizes(tokens, count, rows);
   const TrainPlan& plan = trainer.plan();
   TimeEstimate estimate{};
-  estimate.step_operations =
-      run_operations(trainer.graph(), sizes, pairs, true) / static_cast<double>(plan.steps_per_epoch);
-  estimate.gflops = layer_gflops(model, std::min(plan.micro_tokens, kCalibrationTokens), formulation, backend, pool);
+  estimate.step_operations = trainer.objective().epoch_operations() / static_cast<double>(plan.steps_per_epoch);
+  estimate.gflops = products_gflops(products, std::min(tokens, kCalibrationTokens), formulation, backend, pool);
   estimate.step_ms = estimate.step_operations / estimate.gflops * 1e-6;
   estimate.total_ms = estimate.step_ms * static_cast<double>(plan.total_steps);
   return estimate;

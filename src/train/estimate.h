@@ -13,9 +13,10 @@ struct TimeEstimate {
   double step_ms, total_ms;
 };
 
-// Runs the products of the middle layer for about a second, after a first run that reads their weights; touches no
-// other weight. Norms, rope and the optimizer are taken to be as fast as products, so a run takes somewhat longer.
-TimeEstimate estimate_time(const DecoderModel& model, const Trainer& trainer, std::span<const Sequence> sequences,
+// Runs `products`, the frozen ones of one layer, with so many tokens for about a second, after a first run that reads
+// their weights; touches no other weight. Norms, rope and the optimizer are taken to be as fast as products, so a run
+// takes somewhat longer.
+TimeEstimate estimate_time(const Trainer& trainer, std::span<const Tensor* const> products, int64_t tokens,
                            Formulation formulation, const Backend& backend, ThreadPool& pool);
 
 }  // namespace patina

@@ -31,7 +31,8 @@ StreamPlan plan_weight_stream(const Graph& graph, const DecoderModel& model) {
     for (const Tensor* weight : layer.products()) bytes += bytes_of(weight->dtype, weight->shape.elements());
     layer_bytes = std::max(layer_bytes, bytes);
   }
-  return plan_stream(graph, model.file().mapped(), kLayersAhead * layer_bytes);
+  const std::span<const std::byte> file = model.file().mapped();
+  return plan_stream(graph, std::span(&file, 1), kLayersAhead * layer_bytes);
 }
 
 }  // namespace

@@ -11,15 +11,10 @@ namespace patina {
 
 namespace {
 
-constexpr int64_t kAutoMicroTokens = 512;  // products are at full speed from here on; more only takes memory
-constexpr int kZeroStepsToReport = 3;      // with B = 0 the gradient of A is exactly zero in the first step
+constexpr int kZeroStepsToReport = 3;  // with B = 0 the gradient of A is exactly zero in the first step
 
-// What a profile calls the time between the nodes.
-constexpr std::string_view kData = "data", kOptimizer = "optimizer", kReports = "reports", kPrelude = "prelude";
-
-void lap(Profile* profile, std::string_view what) {
-  if (profile != nullptr) profile->lap(what);
-}
+// What a profile calls the time between the nodes; the objective adds its own.
+constexpr std::string_view kOptimizer = "optimizer", kReports = "reports";
 
 constexpr size_t kEpochsOfMean = 5;
 
@@ -35,34 +30,17 @@ double TrainState::mean_of_last_five() const {
   return sum;
 }
 
-int64_t longest_sequence(std::span<const Sequence> sequences) {
-  int64_t tokens = 1;
-  for (const Sequence& sequence : sequences) tokens = std::max(tokens, static_cast<int64_t>(sequence.ids.size()));
-  return tokens;
-}
-
-int64_t resolve_micro_tokens(const TrainOptions& options, std::span<const Sequence> sequences) {
-  const int64_t wanted = options.micro_tokens > 0 ? options.micro_tokens : kAutoMicroTokens;
-  return std::max(longest_sequence(sequences), std::min(wanted, options.batch_tokens));
-}
-
-Trainer::Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Sequence> sequences,
-                 std::span<const Sequence> validation, const TrainOptions& options, const Backend& backend,
-                 ThreadPool& pool)
-    : adapter_(adapter),
-      sequences_(sequences),
-      validation_(validation),
+Trainer::Trainer(std::unique_ptr<Objective> objective, Adapter& adapter, const TrainOptions& options, ThreadPool& pool)
+    : objective_(std::move(objective)),
+      adapter_(adapter),
       options_(options),
       pool_(pool),
-      limits_(loss_limits(sequences, resolve_micro_tokens(options, sequences))),
-      runner_(model, &adapter, limits_, options.gradients, backend, pool),
-      optimizer_(make_optimizer(adapter.parameters(), options.optimizer)) {
-  PATINA_CHECK(!sequences.empty(), "no sequences");
-  // Shuffling decides how sequences fill steps, so epochs may differ by a step: count them all.
+      optimizer_(make_optimizer(adapter.parameters(), options.optimizer)),
+      plan_{objective_->memory(), 0, 0, 0, 0, 0, 0} {
+  // Shuffling decides how samples fill steps, so epochs may differ by a step: count them all.
   int64_t steps = 0, epochs = 0;
   while (options.steps > 0 ? steps < options.steps : epochs < options.epochs) {
-    const int64_t count =
-        static_cast<int64_t>(plan_epoch(sequences, options.batch_tokens, options.seed, epochs).size());
+    const int64_t count = std::ssize(objective_->plan_epoch(epochs));
     if (epochs == 0) plan_.steps_per_epoch = count;
     steps += count;
     ++epochs;
@@ -71,30 +49,10 @@ Trainer::Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Se
   plan_.total_steps = options.steps > 0 ? options.steps : steps;
   const double warmup = options.warmup < 1.0 ? options.warmup * static_cast<double>(plan_.total_steps) : options.warmup;
   plan_.warmup_steps = std::clamp<int64_t>(static_cast<int64_t>(warmup + 0.5), 0, plan_.total_steps);
-  plan_.micro_tokens = resolve_micro_tokens(options, sequences);
-  plan_.micro_sequences = limits_.sequences;
-  plan_.weights_bytes = model.file().file_bytes();
-  if (options.stream_weights) {
-    plan_.weights_bytes = streamed_weight_bytes(model, runner_.graph(), adapter);
-    runner_.stream_weights(model, adapter);
-  }
-  const int64_t buffer_bytes = static_cast<int64_t>(adapter.parameters().values().size_bytes());
-  plan_.trainable_bytes = 2 * buffer_bytes + adapter.constant_bytes();
+  plan_.trainable_bytes =
+      2 * static_cast<int64_t>(adapter.parameters().values().size_bytes()) + adapter.constant_bytes();
   for (const Optimizer::State& state : optimizer_->state())
     plan_.moments_bytes += static_cast<int64_t>(state.values.size_bytes());
-  plan_.arena_bytes = runner_.arena_bytes();
-  if (!validation.empty()) {
-    validation_runner_ = std::make_unique<LossRunner>(model, &adapter, loss_limits(validation, plan_.micro_tokens),
-                                                      std::nullopt, backend, pool);
-    plan_.arena_bytes += validation_runner_->arena_bytes();
-    if (options.stream_weights) {
-      validation_runner_->stream_weights(model, adapter);
-      plan_.weights_bytes += validation_runner_->window_bytes();
-    }
-  }
-  const ValueId loss = runner_.graph().outputs().front();
-  plan_.saved_bytes = live_bytes(runner_.graph(), runner_.plan(), runner_.graph().value(loss).producer);
-  plan_.formulations = runner_.formulations();
   schedule_.kind = options.schedule;
   schedule_.peak = options.learning_rate;
   schedule_.warmup_steps = plan_.warmup_steps;
@@ -108,39 +66,6 @@ void Trainer::set_state(TrainState state) {
   state_ = std::move(state);
 }
 
-// What is not finite; empty where all is.
-std::string Trainer::compute_gradients(const std::vector<size_t>& step, StepReport* report, double* loss_sum,
-                                       double* weight_sum, Profile* profile) {
-  ParameterStore& store = adapter_.parameters();
-  std::fill(store.gradients().begin(), store.gradients().end(), 0.0f);
-  report->supervised = supervised_tokens(sequences_, step);
-  report->tokens = 0;
-  for (const size_t index : step) report->tokens += static_cast<int64_t>(sequences_[index].ids.size());
-  *weight_sum = supervised_weight(sequences_, step);
-  lap(profile, kOptimizer);
-  runner_.begin_step(report->step);
-  lap(profile, kPrelude);
-  for (const std::vector<size_t>& which : cut_step(sequences_, step, plan_.micro_tokens)) {
-    fill(batch_, sequences_, which);
-    lap(profile, kData);
-    const float weight = sequences_[which.front()].weight;
-    const float scale = *weight_sum > 0.0 ? static_cast<float>(static_cast<double>(weight) / *weight_sum) : 0.0f;
-    const double loss = runner_.run(batch_, scale, profile);
-    if (!std::isfinite(loss)) {
-      const std::string where = runner_.find_non_finite(batch_, scale);
-      return fmt::format("the loss is {} (first value that is not finite: {})", loss,
-                         where.empty() ? "the loss" : where);
-    }
-    *loss_sum += static_cast<double>(weight) * loss;
-  }
-  report->grad_norm = global_norm(store.gradients(), pool_);
-  if (std::isfinite(report->grad_norm)) return "";
-  std::string where = "the norm itself";
-  for (const GradientNorm& gradient : gradient_norms())
-    if (!std::isfinite(gradient.norm)) where = gradient.parameter;
-  return fmt::format("the gradient of {} is not finite", where);
-}
-
 void Trainer::run_step(const std::vector<size_t>& step, TrainObserver& observer, Profile* profile) {
   const auto start = std::chrono::steady_clock::now();
   ParameterStore& store = adapter_.parameters();
@@ -149,17 +74,30 @@ void Trainer::run_step(const std::vector<size_t>& step, TrainObserver& observer,
   report.step = ++state_.steps;
   report.total_steps = plan_.total_steps;
   ++state_.step_in_epoch;
-  double loss_sum = 0.0, weight_sum = 0.0;
-  const std::string bad = compute_gradients(step, &report, &loss_sum, &weight_sum, profile);
-  if (!bad.empty()) {
-    observer.on_bad_step({report.step, ++state_.bad_steps, bad});
+  std::fill(store.gradients().begin(), store.gradients().end(), 0.0f);
+  lap(profile, kOptimizer);
+  StepLoss loss = objective_->run_step(report.step, step, profile);
+  if (loss.not_finite.empty()) {
+    report.grad_norm = global_norm(store.gradients(), pool_);
+    if (!std::isfinite(report.grad_norm)) {
+      std::string where = "the norm itself";
+      for (const GradientNorm& gradient : gradient_norms())
+        if (!std::isfinite(gradient.norm)) where = gradient.parameter;
+      loss.not_finite = fmt::format("the gradient of {} is not finite", where);
+    }
+  }
+  if (!loss.not_finite.empty()) {
+    observer.on_bad_step({report.step, ++state_.bad_steps, loss.not_finite});
     if (state_.bad_steps < options_.max_bad_steps) return;
     fail(Error::Kind::kNonFinite, "step {} of {}: {}; the step was not applied{}; lower --lr", report.step,
-         report.total_steps, bad,
+         report.total_steps, loss.not_finite,
          state_.bad_steps > 1 ? fmt::format(", nor the {} before it", state_.bad_steps - 1) : "");
   }
   state_.bad_steps = 0;
-  report.loss = weight_sum > 0.0 ? loss_sum / weight_sum : 0.0;
+  report.loss = loss.weight_sum > 0.0 ? loss.loss_sum / loss.weight_sum : 0.0;
+  report.tokens = loss.tokens;
+  report.supervised = loss.supervised;
+  report.figures = std::move(loss.figures);
   report.clip_scale = clip(store.gradients(), report.grad_norm, options_.grad_clip, pool_);
   report.learning_rate = learning_rate(schedule_, report.step - 1);
   optimizer_->step(store.values(), store.gradients(), report.learning_rate, pool_);
@@ -169,8 +107,8 @@ void Trainer::run_step(const std::vector<size_t>& step, TrainObserver& observer,
   lap(profile, kOptimizer);
   report.ms = milliseconds_since(start);
   report.tokens_per_second = static_cast<double>(report.tokens) / std::max(report.ms, 1e-3) * 1e3;
-  state_.loss_sum += loss_sum;
-  state_.weight_sum += weight_sum;
+  state_.loss_sum += loss.loss_sum;
+  state_.weight_sum += loss.weight_sum;
   last_ = report;
   observer.on_step(report);
   watch_zero_gradients(observer);
@@ -233,9 +171,9 @@ void Trainer::finish_epoch(TrainObserver& observer) {
 
 void Trainer::validate(TrainObserver& observer) {
   const auto start = std::chrono::steady_clock::now();
-  Evaluation evaluation;
+  ValidationLoss validation{};
   try {
-    evaluation = evaluate(*validation_runner_, validation_, plan_.micro_tokens);
+    validation = objective_->validate();
   } catch (const Error& error) {
     if (error.kind() != Error::Kind::kNonFinite) throw;
     fail(Error::Kind::kNonFinite,
@@ -243,14 +181,15 @@ void Trainer::validate(TrainObserver& observer) {
          "diverged; lower --lr",
          state_.steps, plan_.total_steps);
   }
-  const double loss = evaluation.mean_loss();
+  const double loss = validation.loss;
   const bool best = state_.best_step == 0 || loss < state_.best_validation;
   if (best) {
     state_.best_validation = loss;
     state_.best_step = state_.steps;
   }
   state_.stale_validations = best ? 0 : state_.stale_validations + 1;
-  observer.on_eval({state_.steps, loss, evaluation.tokens, best, milliseconds_since(start)});
+  observer.on_eval(
+      {state_.steps, loss, validation.tokens, best, milliseconds_since(start), std::move(validation.figures)});
 }
 
 // Why the run is over where state() stands.
@@ -264,7 +203,7 @@ std::optional<TrainResult::Reason> Trainer::ended() const {
 }
 
 TrainResult Trainer::run(TrainObserver& observer, const std::function<bool()>& stop, Profile* profile) {
-  runner_.prefault();
+  objective_->prefault();
   auto last = std::chrono::steady_clock::now();  // the end of the last step: what is told of it counts to the next
   if (profile != nullptr) profile->start();
   bool stopped = false;
@@ -273,7 +212,7 @@ TrainResult Trainer::run(TrainObserver& observer, const std::function<bool()>& s
   while (!ended() && !stopped) {
     if (planned_epoch != state_.epoch) {
       planned_epoch = state_.epoch;
-      epoch_steps = plan_epoch(sequences_, options_.batch_tokens, options_.seed, planned_epoch);
+      epoch_steps = objective_->plan_epoch(planned_epoch);
     }
     if (state_.step_in_epoch == std::ssize(epoch_steps)) {  // the last step of the epoch had ended the run
       finish_epoch(observer);
@@ -286,7 +225,7 @@ TrainResult Trainer::run(TrainObserver& observer, const std::function<bool()>& s
     state_.epoch_ms += ms;
     const bool epoch_ended = state_.step_in_epoch == std::ssize(epoch_steps) || state_.steps == plan_.total_steps;
     if (epoch_ended) finish_epoch(observer);
-    if (validation_runner_ != nullptr &&
+    if (objective_->validates() &&
         (options_.eval_every > 0 ? state_.steps % options_.eval_every == 0 || state_.steps == plan_.total_steps
                                  : epoch_ended))
       validate(observer);

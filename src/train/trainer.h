@@ -1,4 +1,5 @@
-// The training loop: epochs, optimizer steps, micro-batches. It knows no terminal and no files; observers do.
+// The training loop: epochs, optimizer steps, when a run ends. What a step computes is its objective's
+// (train/objective.h). It knows no terminal and no files; observers do.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "adapter/adapter.h"
+#include "graph/recompute.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
-#include "train/loss_runner.h"
+#include "train/objective.h"
 
 namespace patina {
 
 struct TrainOptions {
-  int64_t batch_tokens = 2048;  // tokens of an optimizer step: decides which sequences it holds
-  int64_t micro_tokens = 0;     // tokens in memory at once, 0 = auto: changes the result by rounding only
   int64_t epochs = 3;
   int64_t steps = 0;  // > 0: stop after so many optimizer steps instead of after `epochs`
   double learning_rate = 2e-4;
@@ -34,16 +35,10 @@ struct TrainOptions {
 };
 
 // What is known before the first step.
-struct TrainPlan {
+struct TrainPlan : ObjectiveMemory {
   int64_t steps_per_epoch, total_steps, warmup_steps, epochs;
-  int64_t micro_tokens;     // as resolved
-  int64_t micro_sequences;  // at most, in one micro-batch
-  int64_t weights_bytes;    // of the mapped file; where weights are streamed, of it at one time
   int64_t trainable_bytes;  // values and gradients, and what the adapter keeps beside them
   int64_t moments_bytes;
-  int64_t arena_bytes;             // activations saved for backward, and scratch
-  int64_t saved_bytes;             // of the arena: kept from forward for backward
-  FormulationCounts formulations;  // frozen products whose gradient is computed, by formulation
 };
 
 struct StepReport {
@@ -52,6 +47,7 @@ struct StepReport {
   double learning_rate, grad_norm, clip_scale;
   int64_t tokens, supervised;
   double ms, tokens_per_second;
+  std::vector<Figure> figures;  // what the objective tells beside
 };
 
 // After a step whose loss or gradient was not finite: it was not applied.
@@ -62,10 +58,11 @@ struct BadStepReport {
 
 struct EvalReport {
   int64_t step;
-  double loss;  // mean over the supervised tokens of the validation set
+  double loss;  // mean over the validation set
   int64_t tokens;
   bool best;
   double ms;
+  std::vector<Figure> figures;  // what the objective tells beside
 };
 
 struct EpochReport {
@@ -121,23 +118,13 @@ struct TrainResult {
   double ms = 0.0;
 };
 
-int64_t longest_sequence(std::span<const Sequence> sequences);  // in tokens, at least 1
-// Tokens of the largest micro-batch: as asked for or 512, at least the longest sequence.
-int64_t resolve_micro_tokens(const TrainOptions& options, std::span<const Sequence> sequences);
-
 class Trainer {
  public:
-  // Plans the run; run() takes the memory that activations need. `sequences`, and those to validate on (which may be
-  // none), must outlive the trainer.
-  Trainer(const DecoderModel& model, Adapter& adapter, std::span<const Sequence> sequences,
-          std::span<const Sequence> validation, const TrainOptions& options, const Backend& backend, ThreadPool& pool);
+  // Plans the run; run() takes the memory that activations need.
+  Trainer(std::unique_ptr<Objective> objective, Adapter& adapter, const TrainOptions& options, ThreadPool& pool);
 
   const TrainPlan& plan() const { return plan_; }
-  const Graph& graph() const { return runner_.graph(); }
-  // The symbols of its graph for so many tokens, sequences and supervised rows.
-  std::vector<int64_t> sizes(int64_t tokens, int64_t sequences, int64_t rows) const {
-    return runner_.sizes(tokens, sequences, rows);
-  }
+  const Objective& objective() const { return *objective_; }
 
   // Trains from where state() stands to the end. `stop` is asked after every step; true ends the run there.
   // A step whose loss or gradient is not finite is not applied; Error(kNonFinite) naming step and op after
@@ -155,24 +142,18 @@ class Trainer {
 
  private:
   void run_step(const std::vector<size_t>& step, TrainObserver& observer, Profile* profile);
-  std::string compute_gradients(const std::vector<size_t>& step, StepReport* report, double* loss_sum,
-                                double* weight_sum, Profile* profile);
   void finish_epoch(TrainObserver& observer);
   void validate(TrainObserver& observer);
   std::optional<TrainResult::Reason> ended() const;
   void watch_zero_gradients(TrainObserver& observer);
 
+  std::unique_ptr<Objective> objective_;
   Adapter& adapter_;
-  std::span<const Sequence> sequences_, validation_;
   TrainOptions options_;
   ThreadPool& pool_;
-  LossLimits limits_;
-  LossRunner runner_;
-  std::unique_ptr<LossRunner> validation_runner_;  // null without a validation set
   std::unique_ptr<Optimizer> optimizer_;
   TrainPlan plan_{};
   ScheduleOptions schedule_;
-  MicroBatch batch_;
   TrainState state_;
   StepReport last_{};  // the last step that was applied
 };

@@ -8,7 +8,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "data/tokenizer_gguf.h"
 #include "support/tiny_lm.h"
-#include "train/trainer.h"
+#include "train/lm_objective.h"
 
 namespace patina::testing {
 
@@ -55,8 +55,8 @@ struct Recorder : TrainObserver {
 };
 
 // A constant rate without warm-up.
-inline TrainOptions plain_options(int64_t steps, double learning_rate) {
-  TrainOptions options;
+inline LmTrainOptions plain_options(int64_t steps, double learning_rate) {
+  LmTrainOptions options;
   options.steps = steps;
   options.learning_rate = learning_rate;
   options.schedule = Schedule::kConstant;
@@ -65,10 +65,10 @@ inline TrainOptions plain_options(int64_t steps, double learning_rate) {
 }
 
 inline Recorder train(const DecoderModel& model, Adapter& adapter, std::span<const Sequence> sequences,
-                      const TrainOptions& options, int threads = 2) {
+                      const LmTrainOptions& options, int threads = 2) {
   ThreadPool pool(threads);
   Recorder recorder;
-  Trainer(model, adapter, sequences, {}, options, cpu_backend(), pool).run(recorder, [] { return false; });
+  lm_trainer(model, adapter, sequences, {}, options, cpu_backend(), pool).run(recorder, [] { return false; });
   return recorder;
 }
 

@@ -21,7 +21,7 @@ std::vector<float> trained(const DecoderModel& model, std::span<const Site> site
                            const AdapterOptions& adapter_options, int threads = 2,
                            const GradientOptions& gradients = {}, int64_t micro_tokens = 0) {
   Adapter adapter(sites, adapter_options);
-  TrainOptions options = plain_options(3, 1e-2);
+  LmTrainOptions options = plain_options(3, 1e-2);
   options.gradients = gradients;
   options.micro_tokens = micro_tokens;
   train(model, adapter, some_sequences(), options, threads);
@@ -142,7 +142,7 @@ TEST(AdapterKinds, FieldIssue14_EveryTargetLearnsInTheFirstStep) {
     Adapter adapter(lm.model.sites(), kind.options);
     const std::vector<float> before(adapter.parameters().values().begin(), adapter.parameters().values().end());
     ThreadPool pool(2);
-    Trainer trainer(lm.model, adapter, sequences, {}, plain_options(1, 1e-3), cpu_backend(), pool);
+    Trainer trainer = lm_trainer(lm.model, adapter, sequences, {}, plain_options(1, 1e-3), cpu_backend(), pool);
     Recorder recorder;
     trainer.run(recorder, [] { return false; });
     EXPECT_TRUE(recorder.warnings.empty()) << kind.name;

@@ -15,8 +15,8 @@ std::vector<Sequence> six_sequences() {
 }
 
 // A run of 9 steps in epochs of three, shuffled.
-TrainOptions options_for(OptimizerKind kind) {
-  TrainOptions options = plain_options(9, 2e-3);
+LmTrainOptions options_for(OptimizerKind kind) {
+  LmTrainOptions options = plain_options(9, 2e-3);
   options.schedule = Schedule::kCosine;
   options.warmup = 0.2;
   options.batch_tokens = 20;
@@ -26,10 +26,10 @@ TrainOptions options_for(OptimizerKind kind) {
 }
 
 struct Training {
-  Training(const TinyLm& lm, const std::vector<Sequence>& sequences, const TrainOptions& options,
+  Training(const TinyLm& lm, const std::vector<Sequence>& sequences, const LmTrainOptions& options,
            std::span<const Sequence> validation = {})
       : adapter(layer_sites(lm.model), {.rank = 16, .alpha = 32, .seed = 1}),
-        trainer(lm.model, adapter, sequences, validation, options, cpu_backend(), pool) {}
+        trainer(lm_trainer(lm.model, adapter, sequences, validation, options, cpu_backend(), pool)) {}
   TrainResult until(int64_t step) {
     return trainer.run(recorder, [this, step] { return trainer.state().steps == step; });
   }
@@ -58,7 +58,7 @@ class Resumed : public ::testing::TestWithParam<OptimizerKind> {};
 TEST_P(Resumed, RunGoesOnToTheBitFromEveryStep) {
   const TinyLm lm;
   const std::vector<Sequence> sequences = six_sequences();
-  const TrainOptions options = options_for(GetParam());
+  const LmTrainOptions options = options_for(GetParam());
   Training straight(lm, sequences, options);
   straight.until(0);
   ASSERT_EQ(straight.recorder.steps.size(), 9u);
@@ -138,7 +138,7 @@ TEST(Checkpoint, TheNewestAndTheBestAreKept) {
 TEST(BadSteps, AreNotAppliedAndEndTheRunWhenThereAreManyInARow) {
   const TinyLm lm;
   const std::vector<Sequence> sequences = six_sequences();
-  TrainOptions options = options_for(OptimizerKind::kAdamW);
+  LmTrainOptions options = options_for(OptimizerKind::kAdamW);
   options.max_bad_steps = 2;
   Training run(lm, sequences, options);
   run.until(3);
@@ -174,7 +174,7 @@ TEST(Validation, IsMeasuredWhenAskedAndEndsTheRunWithoutProgress) {
     void on_eval(const EvalReport& report) override { evals.push_back(report); }
     std::vector<EvalReport> evals;
   };
-  TrainOptions options = options_for(OptimizerKind::kAdamW);
+  LmTrainOptions options = options_for(OptimizerKind::kAdamW);
   options.eval_every = 2;
   {
     Training run(lm, sequences, options, sequences);
@@ -203,7 +203,7 @@ TEST(Weights, CountAsRepetition) {
   std::vector<Sequence> once = same, twice = same;
   once[1].weight = 2.0f;
   twice.push_back(twice[1]);
-  TrainOptions options = plain_options(1, 1e-3);
+  LmTrainOptions options = plain_options(1, 1e-3);
   options.grad_clip = 0;
   Training weighted(lm, once, options), repeated(lm, twice, options), plain(lm, same, options);
   for (Training* run : {&weighted, &repeated, &plain}) run->until(0);
@@ -216,7 +216,7 @@ TEST(Weights, CountAsRepetition) {
 TEST(TargetLoss, EndsTheRun) {
   const TinyLm lm;
   const std::vector<Sequence> sequences = six_sequences();
-  TrainOptions options = options_for(OptimizerKind::kAdamW);
+  LmTrainOptions options = options_for(OptimizerKind::kAdamW);
   options.target_loss = 100.0;
   Training run(lm, sequences, options);
   EXPECT_EQ(run.trainer.run(run.recorder, [] { return false; }).reason, TrainResult::Reason::kTarget);

@@ -96,12 +96,12 @@ TEST(FieldIssues, FieldIssue05_AQ41FileIsTrainedInPlaceAndStaysAsItIs) {
   const std::vector<Sequence> sequences = {random_sequence(9, 2, 0)};
   Adapter adapter(layer_sites(lm.model), {.rank = 2, .alpha = 4, .seed = 1});
   ThreadPool pool(2);
-  Trainer trainer(lm.model, adapter, sequences, {}, plain_options(2, 1e-3), cpu_backend(), pool);
+  Trainer trainer = lm_trainer(lm.model, adapter, sequences, {}, plain_options(2, 1e-3), cpu_backend(), pool);
   EXPECT_EQ(trainer.plan().weights_bytes, static_cast<int64_t>(std::filesystem::file_size(lm.path)));
   // Whatever frozen numbers the graph reads lie in the map of the file; only the table of rope is made.
   const auto* map = lm.model.file().tensors().front().data - lm.model.file().tensors().front().offset_bytes;
   int in_place = 0;
-  const Graph& graph = trainer.graph();
+  const Graph& graph = trainer.objective().graph();
   for (ValueId id = 0; id < graph.values(); ++id) {
     const Value& value = graph.value(id);
     if (value.kind != ValueKind::kFrozen || value.name == "rope") continue;
@@ -156,7 +156,7 @@ TEST(FieldIssues, FieldIssue13_LengthsThatDifferMuchAccumulateToTheOneBatch) {
   const std::vector<Sequence> sequences = {random_sequence(3, 1, 0), random_sequence(300, 1, 1)};
   const auto one_step = [&](int64_t micro_tokens) {
     const auto adapter = half_trained(layer_sites(lm.model));
-    TrainOptions options = plain_options(1, 1e-3);
+    LmTrainOptions options = plain_options(1, 1e-3);
     options.grad_clip = 0;
     options.micro_tokens = micro_tokens;
     const Recorder run = train(lm.model, *adapter, sequences, options);
@@ -173,9 +173,9 @@ TEST(FieldIssues, FieldIssue14_EveryTargetLearnsInTheFirstStep) {
   for (const int segments : {1, 2}) {  // without and with recompute
     Adapter adapter(layer_sites(lm.model), {.rank = 4, .alpha = 8, .seed = 1});
     ThreadPool pool(2);
-    TrainOptions options = plain_options(1, 1e-3);
+    LmTrainOptions options = plain_options(1, 1e-3);
     options.gradients.segments = segments;
-    Trainer trainer(lm.model, adapter, sequences, {}, options, cpu_backend(), pool);
+    Trainer trainer = lm_trainer(lm.model, adapter, sequences, {}, options, cpu_backend(), pool);
     Recorder recorder;
     trainer.run(recorder, [] { return false; });
     ASSERT_EQ(adapter.sites().size(), 14u);

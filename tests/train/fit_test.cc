@@ -10,7 +10,7 @@ namespace {
 class Fit : public ::testing::Test {
  protected:
   // The budget is what the mapped file leaves.
-  MemoryFit fit(int64_t budget_bytes, FitChoices choices = {true, true, false}, const TrainOptions& options = {}) {
+  MemoryFit fit(int64_t budget_bytes, FitChoices choices = {true, true, false}, const LmTrainOptions& options = {}) {
     return fit_memory(lm_.model, *adapter_, sequences_, options, choices, budget_bytes + lm_.model.file().file_bytes(),
                       cpu_backend(), 2);
   }
@@ -25,7 +25,7 @@ TEST_F(Fit, TakesTheFastestSettingThatFits) {
   const MemoryFit free = fit(int64_t{1} << 40);
   EXPECT_TRUE(free.fits);
   EXPECT_EQ(free.segments, 1);
-  EXPECT_EQ(free.micro_tokens, 512);
+  EXPECT_EQ(free.micro, 512);
   // One byte less each time: more recompute, then smaller micro-batches, until nothing is left.
   MemoryFit last = free;
   std::vector<int> segments;
@@ -36,22 +36,22 @@ TEST_F(Fit, TakesTheFastestSettingThatFits) {
       break;
     }
     EXPECT_LT(next.arena_bytes, last.arena_bytes);
-    EXPECT_TRUE(next.segments > last.segments || (next.segments == 6 && next.micro_tokens < last.micro_tokens));
+    EXPECT_TRUE(next.segments > last.segments || (next.segments == 6 && next.micro < last.micro));
     segments.push_back(next.segments);
     last = next;
   }
   EXPECT_EQ(last.segments, 6);
-  EXPECT_EQ(last.micro_tokens, 64) << "the longest sequence";
+  EXPECT_EQ(last.micro, 64) << "the longest sequence";
   EXPECT_GT(segments.size(), 3u);
   EXPECT_EQ(segments.front(), 2);
 }
 
 TEST_F(Fit, LeavesAloneWhatWasAskedFor) {
-  TrainOptions options;
+  LmTrainOptions options;
   options.micro_tokens = 128;
   const MemoryFit tokens = fit(1, {true, false, false}, options);
   EXPECT_FALSE(tokens.fits);
-  EXPECT_EQ(tokens.micro_tokens, 128);
+  EXPECT_EQ(tokens.micro, 128);
   EXPECT_EQ(tokens.segments, 6);
   options.gradients.segments = 2;
   const MemoryFit nothing = fit(1, {false, false, false}, options);
@@ -80,14 +80,14 @@ TEST_F(Fit, StreamsWhereNothingElseFits) {
 TEST_F(Fit, TrainerTakesWhatWasPromised) {
   std::vector<float> first;
   for (const int segments : {1, 3, 6}) {
-    TrainOptions options = plain_options(2, 1e-2);
+    LmTrainOptions options = plain_options(2, 1e-2);
     options.gradients.segments = segments;
     options.stream_weights = segments > 1;
     const MemoryFit promised = fit(int64_t{1} << 40, {false, false, false}, options);
     const auto adapter = half_trained(layer_sites(lm_.model));
     ThreadPool pool(2);
     Recorder recorder;
-    Trainer trainer(lm_.model, *adapter, sequences_, {}, options, cpu_backend(), pool);
+    Trainer trainer = lm_trainer(lm_.model, *adapter, sequences_, {}, options, cpu_backend(), pool);
     EXPECT_EQ(trainer.plan().arena_bytes, promised.arena_bytes);
     EXPECT_EQ(trainer.plan().weights_bytes, promised.weights_bytes);
     EXPECT_EQ(promised.weights_bytes < lm_.model.file().file_bytes(), options.stream_weights);

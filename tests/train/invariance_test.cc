@@ -29,7 +29,7 @@ std::vector<float> trained(const Run& run) {
   const TinyLm lm({.dtype = run.dtype, .layers = 3});
   const std::vector<Sequence> data = sequences();
   Adapter adapter(layer_sites(lm.model), {.rank = 4, .alpha = 8, .seed = 3});
-  TrainOptions options = plain_options(20, 1e-3);
+  LmTrainOptions options = plain_options(20, 1e-3);
   options.batch_tokens = 256;
   options.micro_tokens = run.micro_tokens;
   options.gradients.segments = run.segments;

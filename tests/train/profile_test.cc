@@ -38,13 +38,13 @@ TEST(Profile, OperationsAreThoseOfTheFormula) {
   const double pairs = 40 * 41 / 2 + 17 * 18 / 2, rows = 31 + 15;
   const auto adapter = half_trained(layer_sites(lm.model), 4);
   ThreadPool pool(2);
-  Trainer trainer(lm.model, *adapter, sequences, {}, plain_options(2, 1e-3), cpu_backend(), pool);
+  Trainer trainer = lm_trainer(lm.model, *adapter, sequences, {}, plain_options(2, 1e-3), cpu_backend(), pool);
   const double expected = operations_by_formula(lm.model, 4, 57, rows, pairs);
   const int64_t sizes[] = {57, 3, 2, 46};
-  EXPECT_DOUBLE_EQ(run_operations(trainer.graph(), sizes, pairs, false), expected);
+  EXPECT_DOUBLE_EQ(run_operations(trainer.objective().graph(), sizes, pairs, false), expected);
 
   // What a run counts, step by step, is the same.
-  Profile profile(trainer.graph());
+  Profile profile(trainer.objective().graph());
   Recorder recorder;
   trainer.run(
       recorder, [] { return false; }, &profile);
@@ -52,7 +52,8 @@ TEST(Profile, OperationsAreThoseOfTheFormula) {
   for (const Profile::Row& row : profile.rows()) counted += row.work.operations;
   EXPECT_DOUBLE_EQ(counted, 2 * expected);
 
-  const TimeEstimate estimate = estimate_time(lm.model, trainer, sequences, Formulation::kFused, cpu_backend(), pool);
+  const TimeEstimate estimate =
+      estimate_time(trainer, lm.model.layers()[1].products(), 512, Formulation::kFused, cpu_backend(), pool);
   EXPECT_DOUBLE_EQ(estimate.step_operations, expected);
   EXPECT_GT(estimate.gflops, 0);
   EXPECT_DOUBLE_EQ(estimate.total_ms, 2 * estimate.step_ms);
@@ -64,8 +65,8 @@ TEST(Profile, RowsAreAllTheTimeAndChangeNothing) {
   ThreadPool pool(2);
   const auto trained = [&](bool profiled) {
     const auto adapter = half_trained(layer_sites(lm.model), 4);
-    Trainer trainer(lm.model, *adapter, sequences, {}, plain_options(3, 1e-3), cpu_backend(), pool);
-    Profile profile(trainer.graph());
+    Trainer trainer = lm_trainer(lm.model, *adapter, sequences, {}, plain_options(3, 1e-3), cpu_backend(), pool);
+    Profile profile(trainer.objective().graph());
     Recorder recorder;
     const TrainResult result = trainer.run(
         recorder, [] { return false; }, profiled ? &profile : nullptr);
@@ -90,8 +91,8 @@ TEST(Profile, NamesWhatRunsWhere) {
   const std::vector<Sequence> sequences = {random_sequence(30, 10, 1)};
   const auto adapter = half_trained(layer_sites(lm.model), 4);
   ThreadPool pool(1);
-  Trainer trainer(lm.model, *adapter, sequences, {}, plain_options(2, 1e-3), cpu_backend(), pool);
-  Profile profile(trainer.graph());
+  Trainer trainer = lm_trainer(lm.model, *adapter, sequences, {}, plain_options(2, 1e-3), cpu_backend(), pool);
+  Profile profile(trainer.objective().graph());
   Recorder recorder;
   trainer.run(
       recorder, [] { return false; }, &profile);

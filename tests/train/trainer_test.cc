@@ -1,4 +1,4 @@
-#include "train/trainer.h"
+#include "train/lm_objective.h"
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ TEST(Trainer, TheSameRunGivesTheSameBytes) {
   const std::vector<Sequence> sequences = four_sequences();
   const auto bytes = [&](uint64_t seed, int threads) {
     Adapter adapter(layer_sites(lm.model), {.rank = 4, .alpha = 8, .seed = seed});
-    TrainOptions options = plain_options(4, 1e-3);
+    LmTrainOptions options = plain_options(4, 1e-3);
     options.batch_tokens = 16;
     options.seed = seed;
     train(lm.model, adapter, sequences, options, threads);
@@ -39,11 +39,11 @@ TEST(Trainer, TheSameRunGivesTheSameBytes) {
 TEST(Trainer, StepsOrEpochs) {
   const TinyLm lm;
   const std::vector<Sequence> sequences = four_sequences();  // of 6 to 9 tokens
-  const auto recorded = [&](TrainOptions options) {
+  const auto recorded = [&](LmTrainOptions options) {
     Adapter adapter(layer_sites(lm.model, {"q"}), {.rank = 2, .alpha = 4, .seed = 1});
     return train(lm.model, adapter, sequences, options);
   };
-  TrainOptions by_steps = plain_options(5, 1e-3);
+  LmTrainOptions by_steps = plain_options(5, 1e-3);
   by_steps.batch_tokens = 1;  // a sequence a step
   const Recorder steps = recorded(by_steps);
   ASSERT_EQ(steps.steps.size(), 5u);
@@ -53,7 +53,7 @@ TEST(Trainer, StepsOrEpochs) {
   EXPECT_EQ(steps.steps[4].total_steps, 5);
   ASSERT_EQ(steps.epochs.size(), 2u);
 
-  TrainOptions by_epochs = plain_options(0, 1e-3);
+  LmTrainOptions by_epochs = plain_options(0, 1e-3);
   by_epochs.batch_tokens = 1;
   by_epochs.epochs = 3;
   const Recorder epochs = recorded(by_epochs);
@@ -77,7 +77,7 @@ TEST(Trainer, WarmUpBeginsAboveZero) {
   const TinyLm lm;
   const std::vector<Sequence> sequences = four_sequences();
   Adapter adapter(layer_sites(lm.model, {"v"}), {.rank = 2, .alpha = 4, .seed = 1});
-  TrainOptions options = plain_options(10, 1e-3);
+  LmTrainOptions options = plain_options(10, 1e-3);
   options.schedule = Schedule::kCosine;
   options.warmup = 0.4;
   const Recorder run = train(lm.model, adapter, sequences, options);
@@ -94,7 +94,7 @@ TEST(Trainer, NonFiniteLossNamesStepAndOp) {
   const std::vector<Sequence> sequences = four_sequences();
   Adapter adapter(layer_sites(lm.model), {.rank = 2, .alpha = 4, .seed = 1});
   try {
-    TrainOptions options = plain_options(10, 1e30);
+    LmTrainOptions options = plain_options(10, 1e30);
     options.max_bad_steps = 1;
     train(lm.model, adapter, sequences, options);
     FAIL() << "trained";
@@ -113,12 +113,12 @@ TEST(Trainer, EpochsOfWhichNoStepWasAppliedHaveNoLoss) {
   const std::vector<Sequence> sequences = four_sequences();
   Adapter adapter(layer_sites(lm.model), {.rank = 2, .alpha = 4, .seed = 1});
   std::ranges::fill(adapter.parameters().values(), std::numeric_limits<float>::infinity());
-  TrainOptions options = plain_options(3, 1e-3);
+  LmTrainOptions options = plain_options(3, 1e-3);
   options.max_bad_steps = 100;
   options.target_loss = 1.0;
   ThreadPool pool(1);
   Recorder recorder;
-  Trainer trainer(lm.model, adapter, sequences, {}, options, cpu_backend(), pool);
+  Trainer trainer = lm_trainer(lm.model, adapter, sequences, {}, options, cpu_backend(), pool);
   const TrainResult result = trainer.run(recorder, [] { return false; });
   EXPECT_EQ(result.steps, 3);
   EXPECT_EQ(result.reason, TrainResult::Reason::kCompleted) << "not the target";
@@ -149,7 +149,7 @@ TEST(Trainer, StreamedWeightsGiveTheSameBits) {
   for (const DType dtype : {DType::kBF16, DType::kQ4_K}) {
     const TinyLm lm({.dtype = dtype, .layers = 6});
     const std::vector<Sequence> sequences = four_sequences();
-    TrainOptions options = plain_options(3, 1e-2);
+    LmTrainOptions options = plain_options(3, 1e-2);
     options.batch_tokens = 200;  // several micro-batches a step
     options.micro_tokens = 64;
     const AdapterOptions lora{.rank = 2, .alpha = 4, .seed = 1};
@@ -166,11 +166,11 @@ TEST(Trainer, StreamedWeightsCountAsWhatIsResident) {
   const std::vector<Sequence> sequences = four_sequences();
   Adapter adapter(layer_sites(lm.model), {.rank = 2, .alpha = 4, .seed = 1});
   ThreadPool pool(1);
-  TrainOptions options = plain_options(1, 1e-3);
-  EXPECT_EQ(Trainer(lm.model, adapter, sequences, {}, options, cpu_backend(), pool).plan().weights_bytes,
+  LmTrainOptions options = plain_options(1, 1e-3);
+  EXPECT_EQ(lm_trainer(lm.model, adapter, sequences, {}, options, cpu_backend(), pool).plan().weights_bytes,
             lm.model.file().file_bytes());
   options.stream_weights = true;
-  const int64_t bytes = Trainer(lm.model, adapter, sequences, {}, options, cpu_backend(), pool).plan().weights_bytes;
+  const int64_t bytes = lm_trainer(lm.model, adapter, sequences, {}, options, cpu_backend(), pool).plan().weights_bytes;
   EXPECT_LT(bytes, lm.model.file().file_bytes() / 2);
   EXPECT_GT(bytes, lm.model.file().file_bytes() / 8);
 }
@@ -180,7 +180,7 @@ TEST(Trainer, StopsAfterTheStepWhenAsked) {
   const std::vector<Sequence> sequences = four_sequences();
   Adapter adapter(layer_sites(lm.model, {"v"}), {.rank = 2, .alpha = 4, .seed = 1});
   ThreadPool pool(1);
-  Trainer trainer(lm.model, adapter, sequences, {}, plain_options(10, 1e-3), cpu_backend(), pool);
+  Trainer trainer = lm_trainer(lm.model, adapter, sequences, {}, plain_options(10, 1e-3), cpu_backend(), pool);
   Recorder recorder;
   const TrainResult result = trainer.run(recorder, [&] { return recorder.steps.size() == 3; });
   EXPECT_EQ(result.reason, TrainResult::Reason::kInterrupted);
@@ -191,7 +191,7 @@ TEST(Trainer, StopsAfterTheStepWhenAsked) {
 TEST(Trainer, GradientsAreClippedToTheirNorm) {
   const TinyLm lm;
   const std::vector<Sequence> sequences = four_sequences();
-  TrainOptions options = plain_options(1, 1e-3);
+  LmTrainOptions options = plain_options(1, 1e-3);
   options.grad_clip = 1e-3;
   Adapter adapter(layer_sites(lm.model), {.rank = 2, .alpha = 4, .seed = 1});
   const Recorder run = train(lm.model, adapter, sequences, options);

@@ -1,0 +1,129 @@
+#include "cli/train_flags.h"
+
+#include <fmt/ranges.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cli/adapter_facts.h"
+#include "cli/common.h"
+#include "cli/formulation.h"
+
+namespace patina {
+
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 30;
+const std::map<std::string, Schedule> kSchedules = {
+    {"cosine", Schedule::kCosine}, {"linear", Schedule::kLinear}, {"constant", Schedule::kConstant}};
+
+}  // namespace
+
+void add_target_options(CommandLine& line, TrainFlags& flags, const std::string& sites_help) {
+  line.option("--out", flags.out, "DIR", "Directory for the adapter; required where one is trained.");
+  add_adapter_options(line, flags.adapter_flags);
+  flags.sites_option = line.option("--sites", flags.sites, "LIST", sites_help);
+  flags.layers_option = line.option("--layers", flags.layers, "N", "Adapt only the last N layers; 0 adapts all.")
+                            ->check(quiet(CLI::Range(int64_t{0}, int64_t{1} << 16)));
+  line.add_option(
+          "--init-adapter", flags.init_adapter,
+          "Adapter to start from, instead of a fresh one; kind, ranks, alphas and sites are its own. A PEFT or MLX "
+          "directory, a GGUF LoRA, or a LyCORIS or kohya .safetensors file.")
+      ->type_name("PATH");
+  CLI::Option* trigger =
+      line.add_option(
+              "--trigger", flags.trigger,
+              "Word that calls the adapter up; kept in its metadata for programs that show it. The data are used "
+              "as they are.")
+          ->type_name("WORD");
+  line.option("--trigger-position", flags.trigger_position, "WHERE",
+              "Where a prompt should have the trigger: prepend, append or replace.")
+      ->check(quiet(CLI::IsMember({"prepend", "append", "replace"})))
+      ->needs(trigger);
+}
+
+void add_train_options(CommandLine& line, TrainFlags& flags) {
+  TrainOptions& options = flags.options;
+  add_memory_options(line, flags.memory);
+  add_run_options(line, flags.run, options);
+  CLI::Option* epochs = line.option("--epochs", options.epochs, "N", "Passes over the data set.")
+                            ->check(quiet(CLI::Range(int64_t{1}, kMost)));
+  line.add_option("--steps", options.steps, "Optimizer steps, instead of --epochs.")
+      ->type_name("N")
+      ->check(quiet(CLI::Range(int64_t{1}, kMost)))
+      ->excludes(epochs);
+  line.option("--lr", options.learning_rate, "NUMBER", "Highest learning rate.")->check(above_zero());
+  line.option("--schedule", flags.schedule, "NAME",
+              "How the learning rate falls after the warm-up: cosine or linear to a tenth, or constant.")
+      ->check(quiet(CLI::IsMember(kSchedules)));
+  line.option("--warmup", options.warmup, "NUMBER", "Warm-up: below 1 a fraction of all steps, else steps.")
+      ->check(not_negative());
+  line.option("--weight-decay", options.optimizer.weight_decay, "NUMBER", "Decoupled weight decay.")
+      ->check(not_negative());
+  line.option("--grad-clip", options.grad_clip, "NUMBER", "Largest norm of the whole gradient; 0 does not clip.")
+      ->check(not_negative());
+  line.option("--seed", options.seed, "N",
+              "Of the first values and of the order of samples; the same seed gives the same adapter, to the bit.")
+      ->check(seed_number());
+  flags.bwd_option = add_formulation_option(line, flags.bwd);
+  add_threads_option(line, flags.threads);
+  line.add_flag("--profile", flags.profile, "Print after the run where the time of its steps went, op by op.");
+  line.add_flag("--jsonl", flags.jsonl, "Print events on stdout, one JSON object a line.");
+  line.add_flag("--overwrite", flags.overwrite, "Replace the files of an earlier run in --out.")->excludes("--resume");
+}
+
+void resolve_train_flags(TrainFlags& flags) {
+  TrainOptions& options = flags.options;
+  flags.adapter = adapter_options(flags.adapter_flags, options.seed);
+  options.schedule = kSchedules.at(flags.schedule);
+  resolve_run_flags(flags.run, options);
+  parse_recompute(flags.memory.recompute, 1);
+  memory_budget(flags.memory.memory);
+  options.stream_weights = flags.memory.weights == kStream;
+  const FormulationChoice bwd = choose_formulation(flags.bwd, flags.bwd_option->count() > 0);
+  options.gradients.formulation = bwd.formulation;
+  flags.bwd = name(bwd.formulation);
+  flags.bwd_inherited = bwd.inherited;
+  try {
+    static_cast<void>(nlohmann::json(flags.trigger).dump());
+  } catch (const nlohmann::json::exception&) {
+    fail(Error::Kind::kUsage, "--trigger: is not valid UTF-8; give it as UTF-8 text");
+  }
+}
+
+void take_over(const AdapterFile& initial, int layers, const std::set<std::string>& asked_sites, TrainFlags& flags) {
+  const AdapterFacts facts = adapter_facts(initial.sites);
+  const auto check = [&](const CLI::Option* option, bool agrees, const std::string& found) {
+    if (option->count() > 0 && !agrees)
+      fail(Error::Kind::kUsage, "{} {} contradicts {}, which has {}; leave {} out", option->get_name(),
+           option->results().front(), flags.init_adapter, found, option->get_name());
+  };
+  const auto list = [](const auto& values) { return fmt::format("{}", fmt::join(values, ", ")); };
+  const int first = layers - static_cast<int>(facts.layers.size());
+  const bool top = facts.layers.empty() || *facts.layers.begin() == first;
+  AdapterFlags& asked = flags.adapter_flags;
+  for (const CLI::Option* option : asked.of_fresh)
+    if (option->count() > 0)
+      fail(Error::Kind::kUsage, "{} is for a fresh adapter, {} is there already; leave it out", option->get_name(),
+           flags.init_adapter);
+  const bool lokr = flags.adapter.kind == AdapterKind::kLokr;
+  check(asked.type_option, facts.kinds == std::set{asked.type}, "type " + list(facts.kinds));
+  check(lokr ? asked.dim_option : asked.rank_option, facts.ranks == std::set{flags.adapter.rank},
+        "rank " + list(facts.ranks));
+  check(lokr ? asked.lokr_alpha_option : asked.alpha_option, facts.alphas == std::set{flags.adapter.alpha},
+        "alpha " + list(facts.alphas));
+  check(flags.sites_option, asked_sites == std::set(facts.sites.begin(), facts.sites.end()),
+        "sites " + list(facts.sites));
+  check(flags.layers_option, top && (flags.layers > 0 ? flags.layers : layers) == std::ssize(facts.layers),
+        "layers " + list(facts.layers));
+  asked.type = list(facts.kinds);
+  if (facts.kinds.contains("lokr"))
+    flags.adapter.kind = AdapterKind::kLokr;
+  else
+    flags.adapter.kind = facts.kinds.contains("dora") ? AdapterKind::kDora : AdapterKind::kLora;
+  flags.adapter.rank = *facts.ranks.rbegin();
+  flags.adapter.alpha = *facts.alphas.rbegin();
+  flags.layers = first == 0 ? 0 : std::ssize(facts.layers);
+}
+
+}  // namespace patina
