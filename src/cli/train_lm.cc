@@ -146,38 +146,20 @@ std::vector<Site> choose_sites(const DecoderModel& model, const TrainFlags& flag
 
 // What a run that goes on from another adapter takes from it; flags that say otherwise are refused.
 void take_over(const AdapterFile& initial, const DecoderModel& model, const Given& given, TrainFlags& flags) {
+  flags.adapter = take_over(initial.sites, flags.init_adapter, flags.adapter_flags);
   const AdapterFacts facts = adapter_facts(initial.sites);
-  const auto check = [&](const CLI::Option* option, bool agrees, const std::string& found) {
+  const auto check = [&](const CLI::Option* option, bool agrees, const auto& found) {
     if (option->count() > 0 && !agrees)
-      fail(Error::Kind::kUsage, "{} {} contradicts {}, which has {}; leave {} out", option->get_name(),
-           option->results().front(), flags.init_adapter, found, option->get_name());
+      fail(Error::Kind::kUsage, "{} {} contradicts --init-adapter {}, which has {} {}; leave {} out",
+           option->get_name(), option->results().front(), flags.init_adapter, option->get_name().substr(2),
+           fmt::join(found, ", "), option->get_name());
   };
-  const auto list = [](const auto& values) { return fmt::format("{}", fmt::join(values, ", ")); };
   const int layers = model.config().layers, first = layers - static_cast<int>(facts.layers.size());
   const bool top = facts.layers.empty() || *facts.layers.begin() == first;
   std::set<std::string> sites;
   for (const SiteName site : parse_sites(flags.sites)) sites.insert(std::string(site_name(site)));
-  AdapterFlags& asked = flags.adapter_flags;
-  for (const CLI::Option* option : asked.of_fresh)
-    if (option->count() > 0)
-      fail(Error::Kind::kUsage, "{} is for a fresh adapter, {} is there already; leave it out", option->get_name(),
-           flags.init_adapter);
-  const bool lokr = flags.adapter.kind == AdapterKind::kLokr;
-  check(asked.type_option, facts.kinds == std::set{asked.type}, "type " + list(facts.kinds));
-  check(lokr ? asked.dim_option : asked.rank_option, facts.ranks == std::set{flags.adapter.rank},
-        "rank " + list(facts.ranks));
-  check(lokr ? asked.lokr_alpha_option : asked.alpha_option, facts.alphas == std::set{flags.adapter.alpha},
-        "alpha " + list(facts.alphas));
-  check(given.sites, sites == std::set(facts.sites.begin(), facts.sites.end()), "sites " + list(facts.sites));
-  check(given.layers, top && (flags.layers > 0 ? flags.layers : layers) == std::ssize(facts.layers),
-        "layers " + list(facts.layers));
-  asked.type = list(facts.kinds);
-  if (facts.kinds.contains("lokr"))
-    flags.adapter.kind = AdapterKind::kLokr;
-  else
-    flags.adapter.kind = facts.kinds.contains("dora") ? AdapterKind::kDora : AdapterKind::kLora;
-  flags.adapter.rank = *facts.ranks.rbegin();
-  flags.adapter.alpha = *facts.alphas.rbegin();
+  check(given.sites, sites == std::set(facts.sites.begin(), facts.sites.end()), facts.sites);
+  check(given.layers, top && (flags.layers > 0 ? flags.layers : layers) == std::ssize(facts.layers), facts.layers);
   flags.layers = first == 0 ? 0 : std::ssize(facts.layers);
 }
 
@@ -329,7 +311,7 @@ int train_and_export(Session& session, OutputDirectory& out, EventWriter& events
 int train(TrainFlags& flags, const Given& given, EventWriter& events) {
   TrainOptions& options = flags.options;
   options.micro_tokens = parse_micro_tokens(flags.micro_tokens);
-  flags.adapter = adapter_options(flags.adapter_flags, options.seed);
+  if (flags.init_adapter.empty()) flags.adapter = adapter_options(flags.adapter_flags, options.seed);
   options.schedule = kSchedules.at(flags.schedule);
   resolve_run_flags(flags.run, options);
   parse_recompute(flags.memory.recompute, 1);  // before anything slow
@@ -397,6 +379,7 @@ int train(TrainFlags& flags, const Given& given, EventWriter& events) {
       initial ? std::make_unique<Adapter>(model.weights.sites(), initial->sites, flags.init_adapter)
               : std::make_unique<Adapter>(sites, flags.adapter);
   Adapter& adapter = *made;
+  if (initial) adapter.set_dropout(flags.adapter.dropout, options.seed);
   const int64_t budget_bytes = memory_budget(flags.memory.memory);
   const int64_t fixed_bytes =
       process_bytes + 4 * static_cast<int64_t>(adapter.parameters().values().size_bytes()) + adapter.constant_bytes();
