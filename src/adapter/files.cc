@@ -27,7 +27,13 @@ AdapterFile read_any(const std::filesystem::path& path, const AdapterBase& base)
     return read_peft(path / kConfig, path / kPeftWeights, base);
   }
   if (path.extension() != ".safetensors") return read_gguf_lora(path, base);
-  if (is_lycoris(SafetensorsFile::open(path))) return read_lycoris(path, base);
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  if (file.metadata().contains(kCheckpointKey))
+    fail(Error::Kind::kModel,
+         "{}: is a checkpoint of a training run, expected an adapter; give the run's directory once it holds one: "
+         "train-lm --resume goes on to the end",
+         path.string());
+  if (is_lycoris(file)) return read_lycoris(path, base);
   const std::filesystem::path config = path.parent_path() / kConfig;
   return path.filename() == kMlxWeights ? read_mlx(config, path) : read_peft(config, path, base);
 }

@@ -23,6 +23,9 @@ struct AdapterFile {
   std::string format = {};                      // read: "peft", "gguf", "lycoris", "mlx"
 };
 
+// Key of the metadata of a run's checkpoints, which are no adapters.
+inline constexpr const char* kCheckpointKey = "patina.checkpoint";
+
 // What reading and writing need to know of the base model.
 struct AdapterBase {
   std::string name;          // base_model_name_or_path

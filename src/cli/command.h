@@ -43,8 +43,9 @@ class CommandLine : public CLI::App {
 // A check that the help does not describe: the option's own text does.
 inline CLI::Validator quiet(CLI::Validator check) { return check.description(""); }
 
-// Checks of numbers, which must be finite: any; above 0; 0 or more; above 0 and at most 1; a seed of 64 bits.
-CLI::Validator finite();
+// Checks of numbers, which must be finite: from `least` to `most`; above 0; 0 or more; above 0 and at most 1; a seed of
+// 64 bits.
+CLI::Validator between(double least, double most);
 CLI::Validator above_zero();
 CLI::Validator not_negative();
 CLI::Validator fraction();

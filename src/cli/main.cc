@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/interrupt.h"
 
 namespace patina {
 
@@ -82,5 +83,6 @@ int run_program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   patina::prepare_streams();
+  patina::clean_up_on_signals();
   return patina::run_program(argc, argv);
 }

@@ -190,6 +190,7 @@ int train(DitFlags& flags, EventWriter& events) {
   const std::unique_ptr<Adapter> adapter =
       initial ? std::make_unique<Adapter>(model.sites(), initial->sites, flags.init_adapter)
               : std::make_unique<Adapter>(sites, flags.adapter);
+  if (initial) adapter->set_dropout(flags.adapter.dropout, flags.options.seed);
   const int64_t budget_bytes = memory_budget(flags.memory.memory);
   const auto flow_options = [&](const TrainOptions& options, int64_t crop) {
     FlowTrainOptions flow{options, flags.flow, flags.batch, flags.batch * flags.grad_accum};

@@ -137,6 +137,7 @@ int train(LmFlags& flags, const Given& given, EventWriter& events) {
   const std::unique_ptr<Adapter> adapter =
       initial ? std::make_unique<Adapter>(model.weights.sites(), initial->sites, flags.init_adapter)
               : std::make_unique<Adapter>(sites, flags.adapter);
+  if (initial) adapter->set_dropout(flags.adapter.dropout, flags.options.seed);
   const int64_t budget_bytes = memory_budget(flags.memory.memory);
   const int64_t fixed_bytes =
       process_bytes + 4 * static_cast<int64_t>(adapter->parameters().values().size_bytes()) + adapter->constant_bytes();
