@@ -76,7 +76,7 @@ Outcome train(Training& training, RunPlace& place, RunLog& run_log, Json& log, E
   Trainer& trainer = *training.trainer;
   std::optional<Profile> profile;
   if (flags.profile) profile.emplace(trainer.objective().graph());
-  RunObserver observer(trainer, store, events);
+  RunObserver observer(trainer, store, training.samples, events);
   RunSaver saver(
       place.out->path(), flags.run, training.settings, [&] { return run_session(run_log.lengths(), observer.told()); },
       [&](const std::string& text) { observer.warn(text, 1); });
@@ -92,9 +92,11 @@ Outcome train(Training& training, RunPlace& place, RunLog& run_log, Json& log, E
     for (const FallbackWarning& warning : fallback_warnings(training.run.formulations))
       observer.warn(warning.text, warning.count);
     for (const std::string& warning : optimizer_warnings(store, flags.options.optimizer)) observer.warn(warning, 1);
+    observer.take_samples();
   }
   place.checkpoint.reset();
   Outcome outcome = run_loop(training, observer, profile ? &*profile : nullptr);
+  if (!outcome.failure && interrupt_signal() == 0) observer.take_samples();
   saver.save(trainer, store, events);
   if (flags.run.export_best) saver.restore_best(trainer, store);
   log.update(observer.told());

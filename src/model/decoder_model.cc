@@ -195,4 +195,15 @@ std::vector<float> rope_table(const DecoderConfig& config, int64_t positions) {
   return table;
 }
 
+StreamPlan plan_weight_stream(const Graph& graph, const DecoderModel& model) {
+  constexpr int64_t kLayersAhead = 2;  // one in use, and one that is read meanwhile
+  int64_t layer_bytes = 0;
+  for (const DecoderLayer& layer : model.layers()) {
+    int64_t bytes = 0;
+    for (const Tensor* weight : layer.products()) bytes += bytes_of(weight->dtype, weight->shape.elements());
+    layer_bytes = std::max(layer_bytes, bytes);
+  }
+  return plan_stream(graph, model.file().mapped(), kLayersAhead * layer_bytes);
+}
+
 }  // namespace patina

@@ -12,6 +12,7 @@
 
 #include "adapter/adapter.h"
 #include "formats/gguf.h"
+#include "graph/stream.h"
 #include "tensor/tensor.h"
 
 namespace patina {
@@ -77,5 +78,8 @@ class DecoderModel {
 // Cosines and sines of positions [0, positions): [positions, C], C/2 cosines then C/2 sines a row, the table of the
 // rope op.
 std::vector<float> rope_table(const DecoderConfig& config, int64_t positions);
+
+// How the model's weights that a graph reads are streamed: about two layers of them in memory at a time.
+StreamPlan plan_weight_stream(const Graph& graph, const DecoderModel& model);
 
 }  // namespace patina
