@@ -17,13 +17,15 @@ constexpr AdapterFormatRow kFormats[] = {
 
 constexpr std::string_view kConfig = "adapter_config.json";
 constexpr std::string_view kPeftWeights = "adapter_model.safetensors", kMlxWeights = "adapters.safetensors";
-constexpr std::string_view kLycorisWeights = "adapter.safetensors";  // in the directory of a training run
+// In the directory of a training run; the second of a diffusion transformer's.
+constexpr std::string_view kLycorisWeights[] = {"adapter.safetensors", "lokr_weights.safetensors"};
 
 AdapterFile read_any(const std::filesystem::path& path, const AdapterBase& base) {
   if (std::filesystem::is_directory(path)) {
     if (std::filesystem::exists(path / kMlxWeights)) return read_mlx(path / kConfig, path / kMlxWeights);
-    if (std::filesystem::exists(path / kLycorisWeights) && !std::filesystem::exists(path / kConfig))
-      return read_lycoris(path / kLycorisWeights, base);
+    for (const std::string_view weights : kLycorisWeights)
+      if (std::filesystem::exists(path / weights) && !std::filesystem::exists(path / kConfig))
+        return read_lycoris(path / weights, base);
     return read_peft(path / kConfig, path / kPeftWeights, base);
   }
   if (path.extension() != ".safetensors") return read_gguf_lora(path, base);

@@ -53,6 +53,8 @@ std::vector<float> reordered(const std::vector<float>& matrix, int64_t columns, 
 }  // namespace
 
 std::string gguf_obstacle(std::span<const AdaptedSite> sites) {
+  if (family_of(place_of(sites[0]).site) == ModelFamily::kDit)
+    return "no program reads GGUF adapters of this diffusion transformer; export it as peft or lycoris";
   for (const AdaptedSite& site : sites) {
     const std::string label = site_label(site.layer, site.site);
     if (const auto* lora = std::get_if<LoraFactors>(&site.factors)) {

@@ -80,7 +80,7 @@ void add_adapter_options(CommandLine& line, AdapterFlags& flags) {
       line.option("--lokr-factor", flags.lokr_factor, "N",
                   "lokr: size of the first factor, or the next smaller one that divides the width; -1: near its root.")
           ->check(quiet(CLI::Range(int64_t{-1}, int64_t{1} << 16)));
-  CLI::Option* const both = line.add_flag("--lokr-decompose-both", flags.lokr_decompose_both,
+  CLI::Option* const both = line.add_flag("--lokr-decompose-both,!--no-lokr-decompose-both", flags.lokr_decompose_both,
                                           "lokr: the first factor is of rank dim as well, where it is large enough.");
   flags.of_lora = {rank, alpha, rslora};
   flags.of_lokr = {dim, lokr_alpha, factor, both};

@@ -21,6 +21,8 @@ int run_eval(const Command& command, int argc, char** argv);
 int run_generate(const Command& command, int argc, char** argv);
 int run_train_lm(const Command& command, int argc, char** argv);
 int plan_train_lm(const Command& command, int argc, char** argv);  // of patina plan
+int run_train_dit(const Command& command, int argc, char** argv);
+int plan_train_dit(const Command& command, int argc, char** argv);  // of patina plan
 int run_plan(const Command& command, int argc, char** argv);
 int run_export(const Command& command, int argc, char** argv);
 int run_merge(const Command& command, int argc, char** argv);

@@ -18,8 +18,6 @@ std::map<std::string, int64_t> type_counts(const DitModel& model) {
   return types;
 }
 
-std::string crop_text(int64_t frames) { return frames == 0 ? "whole" : fmt::to_string(frames); }
-
 // What decides the loss, for events and for the comparison of a resumed run.
 Json flow_settings(const DitFlags& flags) {
   const FlowOptions& flow = flags.flow;
@@ -151,7 +149,7 @@ std::string audio_text(const DitRun& dit, const TimeEstimate& time) {
   const double audio = dit.epoch_audio_seconds / static_cast<double>(dit.run.plan.steps_per_epoch);
   const double rate = audio / step_seconds;
   return fmt::format("{:.2f} audio-seconds a second; {} audio-seconds, a good adapter's worth, in {:.1f} hours\n", rate,
-                     grouped(static_cast<int64_t>(kGoodAudioSeconds)), kGoodAudioSeconds / rate / 3600.0);
+                     grouped(kGoodAudioSeconds), static_cast<double>(kGoodAudioSeconds) / rate / 3600.0);
 }
 
 }  // namespace patina

@@ -5,8 +5,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "cli/common.h"
 #include "cli/console.h"
-#include "data/chat.h"
-#include "data/text_file.h"
+#include "cli/prompts.h"
 #include "infer/generator.h"
 
 namespace patina {
@@ -33,77 +32,6 @@ size_t complete_utf8(std::string_view text) {
   }
   return text.size();
 }
-
-struct Prompt {
-  std::string text, where;  // FILE:LINE, or empty
-};
-
-std::vector<Prompt> read_prompts(const std::filesystem::path& path) {
-  const std::string text = read_text_file(path).text;
-  std::vector<Prompt> prompts;
-  size_t number = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = std::string_view(text).substr(begin, end - begin);
-    begin = end + 1;
-    ++number;
-    if (is_blank(line)) continue;
-    const std::string where = fmt::format("{}:{}", path.string(), number);
-    const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
-    if (!object.is_object() || !object.contains("prompt") || !object["prompt"].is_string())
-      fail(Error::Kind::kData, "{}: expected a JSON object with a string \"prompt\", one a line", where);
-    prompts.push_back({object["prompt"], where});
-  }
-  if (prompts.empty())
-    fail(Error::Kind::kData, "{}: no prompt in it; expected a JSON object with a \"prompt\" on each line",
-         path.string());
-  return prompts;
-}
-
-[[noreturn]] void refuse(const Prompt& prompt, const std::string& why) {
-  if (prompt.where.empty()) fail(Error::Kind::kUsage, "--prompt: {}", why);
-  fail(Error::Kind::kData, "{}: {}", prompt.where, why);
-}
-
-// Turns prompts into token ids and ids into text, as a chat or as plain text.
-class Conversation {
- public:
-  Conversation(const Tokenizer& tokenizer, const GenerateFlags& flags) : tokenizer_(tokenizer), system_(flags.system) {
-    chat_ = !flags.raw && (!tokenizer.spec().chat_template.empty() || !flags.chat_template.empty());
-    if (!chat_ && !system_.empty())
-      fail(Error::Kind::kUsage, "--system needs a chat format: {}",
-           flags.raw ? "leave --raw out" : "the model file has none; choose one by --chat-template");
-    if (chat_) style_ = chat_style(tokenizer.spec(), flags.chat_template);
-  }
-
-  std::vector<int32_t> prompt_ids(const std::string& prompt) const {
-    if (chat_) {
-      std::vector<ChatMessage> messages;
-      if (!system_.empty()) messages.push_back({"system", system_});
-      messages.push_back({"user", prompt});
-      return render_chat(tokenizer_, style_, messages, true).ids;
-    }
-    std::vector<int32_t> ids;
-    if (tokenizer_.spec().add_bos && tokenizer_.spec().bos >= 0) ids.push_back(tokenizer_.spec().bos);
-    const std::vector<int32_t> text = tokenizer_.encode(prompt, false);
-    ids.insert(ids.end(), text.begin(), text.end());
-    return ids;
-  }
-
-  // A plain text goes on with the space of its next word; an answer begins without one.
-  std::string answer_text(const std::vector<int32_t>& ids) const {
-    if (chat_) return tokenizer_.decode(ids);
-    std::string text;
-    for (const int32_t id : ids) text += tokenizer_.piece(id);
-    return text;
-  }
-
- private:
-  const Tokenizer& tokenizer_;
-  std::string system_;
-  bool chat_;
-  ChatStyle style_;
-};
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -240,22 +168,14 @@ int run_generate(const Command& command, int argc, char** argv) {
   const std::vector<Prompt> prompts = from_file ? read_prompts(flags.prompts) : std::vector<Prompt>{{flags.prompt, ""}};
   const LanguageModel model = load_language_model(flags.model);
   const std::unique_ptr<Adapter> adapter = load_adapter(model.weights, flags.adapter);
-  const Conversation conversation(*model.tokenizer, flags);
-  std::vector<std::vector<int32_t>> prompt_ids;
-  int64_t longest = 0;
-  for (const Prompt& prompt : prompts) {
-    prompt_ids.push_back(conversation.prompt_ids(prompt.text));
-    if (prompt_ids.back().empty()) refuse(prompt, "the prompt is empty: give at least one token");
-    longest = std::max(longest, static_cast<int64_t>(prompt_ids.back().size()));
-  }
+  const Conversation conversation(*model.tokenizer, flags.raw, flags.system, flags.chat_template);
+  const std::vector<std::vector<int32_t>> prompt_ids = conversation.prompt_ids(prompts);
+  const int64_t longest = longest_prompt(prompt_ids);
   const bool context_given = flags.context > 0;
   const int64_t context =
       resolve_context(model.weights, context_given ? flags.context : longest + flags.max_tokens, context_given);
 
-  for (size_t i = 0; i < prompts.size(); ++i)
-    if (const size_t tokens = prompt_ids[i].size(); tokens > static_cast<size_t>(context))
-      refuse(prompts[i], fmt::format("the prompt takes {} tokens, more than the context of {}; shorten it{}", tokens,
-                                     context, context_given ? " or raise --context" : ""));
+  check_prompts_fit(prompts, prompt_ids, context, context_given);
 
   ThreadPool pool(flags.threads);
   Generator generator(model.weights, adapter.get(), cpu_backend(), pool, context);

@@ -17,6 +17,9 @@ struct LmFlags : TrainFlags {
   std::string asked_micro_tokens{kAuto}, loss_on = "assistant", chat_template;
   int64_t context = kDefaultContextTokens, show_mask = 0;
   int64_t batch_tokens = LmTrainOptions{}.batch_tokens;
+  std::string sample_prompts;
+  int64_t sample_every = 0, sample_tokens = 64;
+  double sample_temperature = 0.0;
   int64_t micro_tokens = 0;  // what is asked for, or chosen to fit into memory; 0: auto
 };
 

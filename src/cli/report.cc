@@ -1,6 +1,7 @@
 #include "cli/report.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "cli/common.h"
@@ -10,6 +11,7 @@ namespace patina {
 namespace {
 
 constexpr size_t kMostWarnings = 50;
+constexpr size_t kMostSampleSteps = 20;  // the first, and the last ones
 
 constexpr std::string_view kHead = R"(<meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -25,6 +27,7 @@ h2 { font-size: 1.1em; margin-top: 2em; }
 .chart .grid { stroke: #eee; }
 table { border-collapse: collapse; }
 td, th { text-align: left; padding: 0.15em 1.2em 0.15em 0; vertical-align: top; }
+td.text { white-space: pre-wrap; max-width: 32em; overflow-wrap: anywhere; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; }
 .columns { display: flex; flex-wrap: wrap; gap: 3em; }
 </style>
@@ -79,6 +82,9 @@ void Report::add(const std::string& name, const Json& fields) {
   } else if (name == "epoch") {
     for (const auto& [site, norm] : fields.at("siteGradNorms").items())
       site_norms_[site].push_back({number("epoch"), number_of(norm)});
+  } else if (name == "sample") {
+    samples_[fields.at("step").get<int64_t>()].push_back(fields);
+    if (samples_.size() > kMostSampleSteps) samples_.erase(std::next(samples_.begin()));
   } else if (name == "warning" && warnings_.size() < kMostWarnings) {
     warnings_.push_back(fields.at("message"));
   }
@@ -114,6 +120,26 @@ std::string Report::charts() const {
          svg_chart("Gradient norm by site, last step of each epoch", "epoch", sites) + "</div>\n";
 }
 
+// The latest answers beside those of the base model; earlier ones to unfold.
+std::string Report::samples() const {
+  if (samples_.empty()) return "";
+  std::string text = "<h2>Samples</h2>\n";
+  for (auto set = samples_.rbegin(); set != samples_.rend(); ++set) {
+    const bool latest = set == samples_.rbegin();
+    std::string table = fmt::format(
+        "<table class=\"samples\">\n<tr><th>prompt</th><th>before: base model</th><th>after step {}</th></tr>\n",
+        grouped(set->first));
+    for (const Json& sample : set->second)
+      table += fmt::format("<tr><td class=\"text\">{}</td><td class=\"text\">{}</td><td class=\"text\">{}</td></tr>\n",
+                           text_of(sample.at("prompt")), text_of(sample.at("base")), text_of(sample.at("text")));
+    table += "</table>\n";
+    text += latest
+                ? table
+                : fmt::format("<details><summary>after step {}</summary>\n{}</details>\n", grouped(set->first), table);
+  }
+  return text;
+}
+
 std::string Report::html() const {
   const auto latest = [&](const char* name) {
     const auto found = latest_.find(name);
@@ -126,6 +152,7 @@ std::string Report::html() const {
   page += fmt::format("<title>{0}</title>\n</head>\n<body>\n<h1>{0}</h1>\n<p class=\"state\">{1}</p>\n",
                       html_escaped("Patina: " + out), summary());
   page += charts();
+  page += samples();
   for (const std::string& warning : warnings_) page += fmt::format("<p>Warning: {}</p>\n", html_escaped(warning));
   page += "<div class=\"columns\">\n<div><h2>Configuration</h2>\n" + settings_table(start) +
           "</div>\n<div><h2>Data</h2>\n" + settings_table(latest("data")) + "<h2>Model</h2>\n" +

@@ -21,10 +21,12 @@ class Report {
  private:
   std::string summary() const;
   std::string charts() const;
+  std::string samples() const;
 
   std::map<std::string, Json> latest_;  // by event: start, model, data, memory, step, epoch, profile, done
   std::vector<ChartPoint> loss_, validation_, rate_, norm_, speed_;
   std::map<std::string, std::vector<ChartPoint>> site_norms_;
+  std::map<int64_t, std::vector<Json>> samples_;  // by step
   std::vector<std::string> warnings_;
 };
 

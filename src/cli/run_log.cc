@@ -37,9 +37,22 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+// As Markdown takes it: every line as it is.
+std::string code(const std::string& text) {
+  std::string block = "    ";
+  for (const char c : text) block += c == '\n' ? std::string("\n    ") : std::string(1, c);
+  return block;
+}
+
 // What TensorBoard gets of an event; empty for nothing.
 std::string tensorboard_record(const std::string& name, const Json& fields) {
   if (name == "start") return tensorboard_text(wall_seconds(), 0, "configuration", "    " + to_line(fields));
+  if (name == "sample") {
+    const std::string tag = fmt::format("samples/{}", fields.at("number").get<int64_t>());
+    return tensorboard_text(wall_seconds(), fields.at("step"), tag,
+                            fmt::format("Prompt\n\n{}\n\nAdapter\n\n{}\n\nBase model\n\n{}", code(fields.at("prompt")),
+                                        code(fields.at("text")), code(fields.at("base"))));
+  }
   std::vector<TensorBoardScalar> scalars;
   for (const Scalar& scalar : kScalars)
     if (name == scalar.event && fields.at(scalar.field).is_number())

@@ -1,5 +1,6 @@
 #include "cli/run_observer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -11,10 +12,18 @@ namespace {
 
 constexpr size_t kEpochsWithNorms = 8;  // the rest would make logs and checkpoints grow without end
 
-// "q" of "layers.3.q.lora_a".
+// "cross.q" of "layers.3.cross.q.lora_a", "lm_head" of "lm_head.lora_a".
 std::string site_of(const std::string& parameter) {
-  const size_t end = parameter.rfind('.'), begin = parameter.rfind('.', end - 1);
-  return parameter.substr(begin + 1, end - begin - 1);
+  constexpr std::string_view kLayers = "layers.";
+  const size_t begin = parameter.starts_with(kLayers) ? parameter.find('.', kLayers.size()) + 1 : 0;
+  return parameter.substr(begin, parameter.rfind('.') - begin);
+}
+
+// Without what would move a terminal's cursor.
+std::string one_line(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; }, ' ');
+  return text;
 }
 
 }  // namespace
@@ -55,7 +64,35 @@ void RunObserver::on_eval(const EvalReport& eval) {
 }
 
 void RunObserver::between_steps(bool epoch_ended) {
+  if (samples_.every > 0 && trainer_.state().steps % samples_.every == 0) take_samples();
   if (saver_ != nullptr) saver_->after_step(trainer_, store_, epoch_ended, events_);
+}
+
+void RunObserver::take_samples() {
+  const int64_t step = trainer_.state().steps;
+  Json& told = told_["samples"];
+  if (!samples_.take || (!told.empty() && told.back().at("step") == step)) return;
+  std::vector<SampleAnswer> taken;
+  try {
+    taken = samples_.take();
+  } catch (const Error& error) {
+    if (error.kind() != Error::Kind::kNonFinite) throw;
+    warn(fmt::format("no samples after step {}: the adapter has diverged", step), 1);
+    return;
+  }
+  // Those of the first time and of the last: more would make logs and checkpoints grow without end.
+  if (!told.empty()) {
+    const Json first = told.front().at("step");
+    std::erase_if(told.get_ref<Json::array_t&>(), [&](const Json& sample) { return sample.at("step") != first; });
+  }
+  for (size_t i = 0; i < taken.size(); ++i) {
+    const SampleAnswer& sample = taken[i];
+    progress_.print_line(fmt::format("sample {} after step {}: {}\n  base     {}\n  adapter  {}", i + 1, step,
+                                     one_line(sample.prompt), one_line(sample.base), one_line(sample.text)));
+    told.push_back(
+        {{"step", step}, {"number", i + 1}, {"prompt", sample.prompt}, {"text", sample.text}, {"base", sample.base}});
+    events_.write("sample", told.back());
+  }
 }
 
 void RunObserver::warn(const std::string& message, int64_t count) {

@@ -1,7 +1,9 @@
 // Shows a run to people and programs, has its checkpoints written, and keeps what train_log.json needs.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "cli/events.h"
 #include "cli/progress.h"
@@ -9,10 +11,20 @@
 
 namespace patina {
 
+// What what is trained answers to a prompt, beside what the base model does.
+struct SampleAnswer {
+  std::string prompt, text, base;
+};
+// When samples are taken: before the first step, at the end, and every so many steps (0: not) in between.
+struct SampleRule {
+  int64_t every = 0;
+  std::function<std::vector<SampleAnswer>()> take = {};  // empty: never
+};
+
 class RunObserver final : public TrainObserver {
  public:
-  RunObserver(Trainer& trainer, const ParameterStore& store, EventWriter& events)
-      : trainer_(trainer), store_(store), events_(events) {}
+  RunObserver(Trainer& trainer, const ParameterStore& store, const SampleRule& samples, EventWriter& events)
+      : trainer_(trainer), store_(store), samples_(samples), events_(events) {}
   void save_with(RunSaver& saver) { saver_ = &saver; }
 
   void on_step(const StepReport& step) override;
@@ -22,20 +34,24 @@ class RunObserver final : public TrainObserver {
   void on_warning(const std::string& message) override { warn(message, 1); }
   void between_steps(bool epoch_ended) override;
 
+  // Before the first step and after the last: samples, where there are none of this step.
+  void take_samples();
   void warn(const std::string& message, int64_t count);
 
-  // What was told so far, and back to where a checkpoint stood: {epochs, evals, warnings}.
+  // What was told so far, and back to where a checkpoint stood: {epochs, evals, samples, warnings}.
   const Json& told() const { return told_; }
-  void set_told(Json told) { told_ = std::move(told); }
+  void set_told(const Json& told) { told_.update(told); }
 
  private:
   Trainer& trainer_;
   const ParameterStore& store_;
+  const SampleRule& samples_;
   EventWriter& events_;
   Progress progress_;
   RunSaver* saver_ = nullptr;
   double clip_scale_ = 1.0;
-  Json told_ = {{"epochs", Json::array()}, {"evals", Json::array()}, {"warnings", Json::array()}};
+  Json told_ = {
+      {"epochs", Json::array()}, {"evals", Json::array()}, {"samples", Json::array()}, {"warnings", Json::array()}};
 };
 
 }  // namespace patina

@@ -39,7 +39,7 @@ void set_defaults(DitFlags& flags) {
 void add_options(CommandLine& line, DitFlags& flags) {
   FlowOptions& flow = flags.flow;
   const auto count = [](int64_t least) { return quiet(CLI::Range(least, int64_t{1} << 24)); };
-  const auto share = [] { return quiet(CLI::Range(0.0, 1.0)); };
+  const auto share = [] { return between(0.0, 1.0); };
   line.option("--model", flags.model, "PATH",
               "The transformer: a .safetensors or .gguf file, an index of several, or a directory (diffusers' form "
               "too). It is never changed.")
@@ -71,7 +71,7 @@ void add_options(CommandLine& line, DitFlags& flags) {
   line.option("--timesteps", flags.timesteps, "NAME",
               "Law of t: logistic (of a normal number), or turbo: the eight steps at which turbo models are run.")
       ->check(quiet(CLI::IsMember({"logistic", kTurbo})));
-  line.option("--timestep-mu", flow.mu, "NUMBER", "Mean before the logistic function.")->check(finite());
+  line.option("--timestep-mu", flow.mu, "NUMBER", "Mean before the logistic function.")->check(between(-20.0, 20.0));
   line.option("--timestep-sigma", flow.sigma, "NUMBER", "Deviation before the logistic function.")->check(above_zero());
   line.option("--t-min", flow.t_min, "T", "Draw no t below.")->check(share());
   line.option("--t-max", flow.t_max, "T", "Draw no t above.")->check(share());
@@ -79,7 +79,7 @@ void add_options(CommandLine& line, DitFlags& flags) {
       ->check(share());
   line.option("--genre-ratio", flags.genre_percent, "PERCENT",
               "Share of draws that take the genre's conditioning, of songs that have one.")
-      ->check(quiet(CLI::Range(0.0, 100.0)));
+      ->check(between(0.0, 100.0));
   line.add_flag("--prepare-stats", flags.prepare_stats, "Write channel_stats.json into --data, and train nothing.");
   add_train_options(line, flags);
 }
@@ -207,6 +207,8 @@ int train(DitFlags& flags, EventWriter& events) {
       flags.flow.crop_frames,
       crop_auto,
       "--crop",
+      0,
+      0,
       "--batch",
       [&](const TrainOptions& options, FitChoices choices, int64_t bytes) {
         return fit_memory(model, *adapter, songs.songs, flow_options(options, flags.flow.crop_frames), flags.crop_least,
@@ -231,6 +233,7 @@ int train(DitFlags& flags, EventWriter& events) {
                      budget_bytes,
                      anonymous_bytes(),
                      host_bytes,
+                     0,
                      model.fingerprint(),
                      songs.fingerprint,
                      validation.fingerprint};
@@ -240,7 +243,7 @@ int train(DitFlags& flags, EventWriter& events) {
   const DitLayer& middle = model.layers()[model.layers().size() / 2];
   const int64_t tokens = flow_limits(songs.songs, flags.flow, flags.batch, config.patch).tokens;
   return run_training({run, *adapter, std::move(fitted.trainer), pool, opening_events(dit), describe(dit),
-                       dit_settings(dit), initial, adapter_base(model),
+                       dit_settings(dit), initial, adapter_base(model), SampleRule{},
                        [&](const Trainer& trainer) {
                          return estimate_time(trainer, middle.products(), tokens, flags.options.gradients.formulation,
                                               cpu_backend(), pool);

@@ -34,16 +34,20 @@ std::vector<std::string> site_names(const std::vector<Site>& sites) {
 std::vector<MemoryKind> memory_kinds(const TrainRun& run) {
   const TrainPlan& plan = run.plan;
   const int64_t data = run.data_bytes;
-  return {{"weights", plan.weights_bytes,
-           run.flags.options.stream_weights ? "of the mapped file at one time; read ahead and released after use"
-                                            : "mapped file; the system takes pages back where memory is short"},
-          {"trainables", plan.trainable_bytes, "the adapter's values and their gradients"},
-          {"moments", plan.moments_bytes, "of the optimizer"},
-          {"saved", plan.saved_bytes, "activations that backward reads"},
-          {"scratch", plan.arena_bytes - plan.saved_bytes, "other activations, and room for kernels to work in"},
-          {"data", data, "the data set"},
-          {"process", std::max<int64_t>(0, run.anonymous_bytes - plan.trainable_bytes - plan.moments_bytes - data),
-           "the program: tokenizer, graph, tables, thread stacks"}};
+  std::vector<MemoryKind> kinds = {
+      {"weights", plan.weights_bytes,
+       run.flags.options.stream_weights ? "of the mapped file at one time; read ahead and released after use"
+                                        : "mapped file; the system takes pages back where memory is short"},
+      {"trainables", plan.trainable_bytes, "the adapter's values and their gradients"},
+      {"moments", plan.moments_bytes, "of the optimizer"},
+      {"saved", plan.saved_bytes, "activations that backward reads"},
+      {"scratch", plan.arena_bytes - plan.saved_bytes, "other activations, and room for kernels to work in"},
+      {"data", data, "the data set"},
+      {"process", std::max<int64_t>(0, run.anonymous_bytes - plan.trainable_bytes - plan.moments_bytes - data),
+       "the program: tokenizer, graph, tables, thread stacks"}};
+  if (run.sample_bytes > 0)
+    kinds.push_back({"samples", run.sample_bytes, "while samples are taken: cache and activations"});
+  return kinds;
 }
 
 int64_t planned_bytes(const TrainRun& run) {

@@ -21,6 +21,7 @@ struct TrainRun {
   int64_t budget_bytes;            // that the run may take
   int64_t anonymous_bytes;         // that the process takes with all of the run set up and no activation in memory yet
   int64_t data_bytes;              // of it
+  int64_t sample_bytes;            // that it takes beside while samples are taken; 0: none are
   std::string model_fingerprint, data_fingerprint;
   std::string validation_fingerprint;  // empty where a part of the data, or nothing, is validated on
 };

@@ -46,12 +46,13 @@ Fitted fit(const FitSubject& subject, TrainFlags& flags, int64_t budget_bytes, i
   // What a trainer takes beside its plan is known once it is there. Where that is too much, the next one leaves room.
   for (int64_t over_bytes = 0, planned_bytes = INT64_MAX; planned_bytes > budget_bytes;) {
     fitted.trainer.reset();
-    const MemoryFit found = find_fit(subject, flags, budget_bytes, fixed_bytes + over_bytes);
+    const MemoryFit found = find_fit(subject, flags, budget_bytes, fixed_bytes + subject.later_bytes + over_bytes);
     options.gradients.segments = found.segments;
     options.stream_weights = found.stream_weights;
     fitted = {subject.make(options, found.micro), found.micro};
     const TrainPlan& plan = fitted.trainer->plan();
-    planned_bytes = plan.weights_bytes + plan.arena_bytes + anonymous_bytes();
+    planned_bytes = plan.weights_bytes + plan.arena_bytes + anonymous_bytes() + subject.later_bytes +
+                    (options.stream_weights ? subject.later_window_bytes : 0);
     over_bytes += planned_bytes - budget_bytes;
   }
   const char* const weights = options.stream_weights ? kStream : kMapped;

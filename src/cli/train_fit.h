@@ -16,11 +16,13 @@ void check_trainables(std::span<const Site> sites, const AdapterOptions& options
 
 // What is fitted.
 struct FitSubject {
-  int layers;                // of the model
-  int64_t micro;             // in memory at once: as asked for, or where the search begins
-  bool micro_auto;           // it may be lowered
-  const char* micro_flag;    // that says it
-  const char* largest_flag;  // that says how large a sample is: what a user may lower where nothing fits
+  int layers;                  // of the model
+  int64_t micro;               // in memory at once: as asked for, or where the search begins
+  bool micro_auto;             // it may be lowered
+  const char* micro_flag;      // that says it
+  int64_t later_bytes;         // that the run takes beside, once it goes on
+  int64_t later_window_bytes;  // of streamed weights, beside
+  const char* largest_flag;    // that says how large a sample is: what a user may lower where nothing fits
   std::function<MemoryFit(const TrainOptions&, FitChoices, int64_t budget_bytes)> plan;
   std::function<std::unique_ptr<Trainer>(const TrainOptions&, int64_t micro)> make;
 };

@@ -4,6 +4,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "cli/console.h"
 #include "cli/lm_run.h"
+#include "cli/lm_samples.h"
 #include "cli/memory.h"
 #include "cli/run_settings.h"
 #include "cli/train_fit.h"
@@ -47,6 +48,21 @@ Given add_options(CommandLine& line, LmFlags& flags) {
                   "Print which text of the first N samples is supervised, and train nothing.")
       ->type_name("N")
       ->check(quiet(CLI::Range(int64_t{1}, kMost)));
+  CLI::Option* prompts = line.add_option("--sample-prompts", flags.sample_prompts,
+                                         "A file with a JSON object with \"prompt\" on each line: what the base model "
+                                         "and the adapter answer, side "
+                                         "by side, before the first step and after the last.")
+                             ->type_name("FILE");
+  line.option("--sample-every", flags.sample_every, "STEPS", "Answer them every so many steps too; 0 does not.")
+      ->check(quiet(CLI::Range(int64_t{0}, kMost)))
+      ->needs(prompts);
+  line.option("--sample-tokens", flags.sample_tokens, "TOKENS", "Longest of these answers.")
+      ->check(quiet(CLI::Range(int64_t{1}, kMost)))
+      ->needs(prompts);
+  line.option("--sample-temperature", flags.sample_temperature, "NUMBER",
+              "0 takes the most likely token; higher is more varied, with the same random numbers (--seed) for both.")
+      ->check(not_negative())
+      ->needs(prompts);
   add_train_options(line, flags);
   return given;
 }
@@ -101,6 +117,8 @@ int train(LmFlags& flags, const Given& given, EventWriter& events) {
   data_options.loss_on = parse_loss_on(flags.loss_on);
   data_options.chat_template = flags.chat_template;
   const bool show_only = flags.show_mask > 0;
+  std::vector<Prompt> prompts;
+  if (!flags.sample_prompts.empty()) prompts = read_prompts(flags.sample_prompts);
   RunPlace place = open_run(flags, !show_only && !flags.plan_only);
 
   const LanguageModel model = load_language_model(flags.model);
@@ -146,11 +164,21 @@ int train(LmFlags& flags, const Given& given, EventWriter& events) {
     return LmTrainOptions{options, flags.batch_tokens, micro_tokens};
   };
   const int64_t micro_tokens = resolve_micro_tokens(lm_options(flags.options, flags.micro_tokens), data.sequences);
+  const Conversation conversation(*model.tokenizer, !data.chat, "", flags.chat_template);
+  std::optional<LmSamples> samples;
+  if (!prompts.empty())
+    samples.emplace(
+        model.weights, *adapter, conversation, std::move(prompts), *model.tokenizer,
+        SampleOptions{flags.sample_tokens, {.temperature = flags.sample_temperature, .seed = flags.options.seed}},
+        pool);
+  const int64_t sample_bytes = samples ? samples->memory_bytes() : 0;
   const FitSubject subject{
       model.weights.config().layers,
       micro_tokens,
       flags.micro_tokens == 0,
       "--micro-tokens",
+      sample_bytes,
+      samples ? samples->window_bytes() : 0,
       "--context",
       [&](const TrainOptions& options, FitChoices choices, int64_t bytes) {
         return fit_memory(model.weights, *adapter, data.sequences, lm_options(options, micro_tokens), choices, bytes,
@@ -164,16 +192,22 @@ int train(LmFlags& flags, const Given& given, EventWriter& events) {
       }};
   Fitted fitted = fit(subject, flags, budget_bytes, fixed_bytes);
   if (fitted.micro != micro_tokens) flags.micro_tokens = fitted.micro;
+  TrainPlan plan = fitted.trainer->plan();
+  if (samples && flags.options.stream_weights) {
+    samples->stream_weights();
+    plan.weights_bytes += samples->window_bytes();
+  }
 
   const TrainRun run{flags,
                      sites,
                      model.weights.config().layers,
                      adapter->parameters().parameters(),
-                     fitted.trainer->plan(),
+                     plan,
                      fitted.trainer->objective().formulations(),
                      budget_bytes,
                      anonymous_bytes(),
                      data.memory_bytes(),
+                     sample_bytes,
                      model.weights.fingerprint(),
                      data.fingerprint,
                      validation.fingerprint};
@@ -181,10 +215,12 @@ int train(LmFlags& flags, const Given& given, EventWriter& events) {
   const DecoderLayer& middle = model.weights.layers()[model.weights.layers().size() / 2];
   return run_training({run, *adapter, std::move(fitted.trainer), pool, opening_events(lm), describe(lm),
                        lm_settings(lm), initial, adapter_base(model.weights),
+                       samples ? SampleRule{flags.sample_every, [&] { return samples->take(); }} : SampleRule{},
                        [&](const Trainer& trainer) {
                          return estimate_time(trainer, middle.products(), fitted.micro,
                                               flags.options.gradients.formulation, cpu_backend(), pool);
                        },
+                       [](const TimeEstimate&) { return std::string(); },
                        [&](std::span<const OutputDirectory::File> written) { return usage_text(lm, written); }},
                       std::move(place), events);
 }

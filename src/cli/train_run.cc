@@ -21,14 +21,14 @@ namespace {
 constexpr int kSignalled = 128;  // exit status: this and the signal
 
 // What patina plan adds to what every run says about itself.
-void show_plan(const TrainRun& run, const TimeEstimate& time, EventWriter& events) {
+void show_plan(const TrainRun& run, const TimeEstimate& time, const std::string& remark, EventWriter& events) {
   events.write("plan", plan_event(run, time));
   const std::string text = fmt::format(
       "{}\n{}: about {} a step, {} in all. An estimate: {:.1f} GFLOP a step at the {:.0f} GFLOP/s that the products of "
-      "one layer reached just now; what is no product comes on top.\n",
+      "one layer reached just now; what is no product comes on top.\n{}",
       describe_memory(run), counted(run.plan.total_steps, "step"),
       time.step_ms < 1e4 ? fmt::format("{:.0f} ms", time.step_ms) : duration_text(time.step_ms / 1e3),
-      duration_text(time.total_ms / 1e3), time.step_operations * 1e-9, time.gflops);
+      duration_text(time.total_ms / 1e3), time.step_operations * 1e-9, time.gflops, remark);
   if (run.flags.jsonl)
     say("{}", text);
   else
@@ -76,7 +76,7 @@ Outcome train(Training& training, RunPlace& place, RunLog& run_log, Json& log, E
   Trainer& trainer = *training.trainer;
   std::optional<Profile> profile;
   if (flags.profile) profile.emplace(trainer.objective().graph());
-  RunObserver observer(trainer, store, events);
+  RunObserver observer(trainer, store, training.samples, events);
   RunSaver saver(
       place.out->path(), flags.run, training.settings, [&] { return run_session(run_log.lengths(), observer.told()); },
       [&](const std::string& text) { observer.warn(text, 1); });
@@ -92,9 +92,11 @@ Outcome train(Training& training, RunPlace& place, RunLog& run_log, Json& log, E
     for (const FallbackWarning& warning : fallback_warnings(training.run.formulations))
       observer.warn(warning.text, warning.count);
     for (const std::string& warning : optimizer_warnings(store, flags.options.optimizer)) observer.warn(warning, 1);
+    observer.take_samples();
   }
   place.checkpoint.reset();
   Outcome outcome = run_loop(training, observer, profile ? &*profile : nullptr);
+  if (!outcome.failure && interrupt_signal() == 0) observer.take_samples();
   saver.save(trainer, store, events);
   if (flags.run.export_best) saver.restore_best(trainer, store);
   log.update(observer.told());
@@ -183,7 +185,8 @@ int run_training(Training training, RunPlace place, EventWriter& events) {
   say("{}\n", training.description);
   if (ended_early(events)) return ended_status();
   if (flags.plan_only) {
-    show_plan(training.run, training.estimate(*training.trainer), events);
+    const TimeEstimate time = training.estimate(*training.trainer);
+    show_plan(training.run, time, training.remark(time), events);
     return 0;
   }
   if (place.checkpoint)

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cli/events.h"
+#include "cli/run_observer.h"
 #include "cli/train_events.h"
 #include "cli/train_output.h"
 #include "train/checkpoint.h"
@@ -37,7 +38,9 @@ struct Training {
   Json settings;            // what decides the result (cli/run_settings.h)
   const std::optional<AdapterFile>& initial;  // what the adapter was made from
   AdapterBase base;
+  SampleRule samples;
   std::function<TimeEstimate(const Trainer&)> estimate;                      // for a plan
+  std::function<std::string(const TimeEstimate&)> remark;                    // for a plan: what follows from it
   std::function<std::string(std::span<const OutputDirectory::File>)> usage;  // lines: how to use what was written
 };
 

@@ -46,12 +46,27 @@ int32_t sample(std::span<const float> logits, const Sampling& sampling, uint64_t
 }
 
 Generator::Generator(const DecoderModel& model, Adapter* adapter, const Backend& backend, ThreadPool& pool,
-                     int64_t cache_tokens)
+                     int64_t cache_tokens, bool stream_weights)
     : capacity_(cache_tokens),
       graph_(build_cache_graph(model, adapter, cache_tokens, std::min(cache_tokens, kPromptTokens), 1)),
       executor_(std::make_unique<Executor>(graph_->graph, backend, pool)) {
-  Prelude(adapter, backend, pool).run();
+  Prelude prelude(adapter, backend, pool);
+  if (stream_weights) {
+    stream_ = std::make_unique<WeightStream>(plan_weight_stream(graph_->graph, model));
+    executor_->set_stream(stream_.get());
+    if (adapter != nullptr) prelude.stream_weights(plan_weight_stream(adapter->prelude(), model));
+  }
+  prelude.run();
+  prelude_bytes_ = prelude.arena_bytes();
 }
+
+int64_t Generator::memory_bytes() const {
+  int64_t bytes = executor_->plan().arena_bytes;
+  for (const std::vector<float>& cache : graph_->caches) bytes += static_cast<int64_t>(4 * cache.size());
+  return std::max(bytes, prelude_bytes_);
+}
+
+int64_t Generator::window_bytes() const { return stream_ ? stream_->plan().most_resident_bytes : 0; }
 
 std::span<const float> Generator::feed(std::span<const int32_t> tokens) {
   PATINA_CHECK(!tokens.empty(), "no token");

@@ -25,9 +25,10 @@ int32_t sample(std::span<const float> logits, const Sampling& sampling, uint64_t
 
 class Generator {
  public:
-  // cache_tokens: prompt and answer together at most. Without adapter (null) the base model.
-  Generator(const DecoderModel& model, Adapter* adapter, const Backend& backend, ThreadPool& pool,
-            int64_t cache_tokens);
+  // cache_tokens: prompt and answer together at most. Without adapter (null) the base model. `stream_weights`: read
+  // ahead and release the pages of frozen weights (graph/stream.h), which takes reading all of them for each token.
+  Generator(const DecoderModel& model, Adapter* adapter, const Backend& backend, ThreadPool& pool, int64_t cache_tokens,
+            bool stream_weights = false);
 
   // Appends tokens (at least one) and returns the logits [V] after the last one, valid until the next call.
   // Error(kUsage) where the cache would overflow.
@@ -36,6 +37,8 @@ class Generator {
   void reset() { length_ = 0; }
   int64_t length() const { return length_; }
   int64_t capacity() const { return capacity_; }
+  int64_t memory_bytes() const;  // that it takes: cache, activations and scratch
+  int64_t window_bytes() const;  // of streamed weights, resident at one time
 
   // Answers a prompt with at most max_tokens tokens; stops before a token that is_end() accepts, or where on_token
   // returns false.
@@ -45,7 +48,9 @@ class Generator {
  private:
   int64_t capacity_, length_ = 0;
   std::unique_ptr<CacheGraph> graph_;
+  std::unique_ptr<WeightStream> stream_;
   std::unique_ptr<Executor> executor_;
+  int64_t prelude_bytes_ = 0;
   std::vector<int32_t> tokens_, positions_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "formats/fingerprint.h"
 #include "formats/names.h"
+#include "model/layer_stream.h"
 #include "quant/decode.h"
 
 namespace patina {
@@ -176,5 +177,10 @@ std::span<const int32_t> DecoderModel::row_map(std::string_view site) const {
 }
 
 std::string DecoderModel::fingerprint() const { return model_fingerprint(*file_); }
+
+StreamPlan plan_weight_stream(const Graph& graph, const DecoderModel& model) {
+  const std::span<const std::byte> file = model.file().mapped();
+  return plan_layer_stream(graph, std::span(&file, 1), model.layers());
+}
 
 }  // namespace patina

@@ -12,6 +12,7 @@
 
 #include "adapter/adapter.h"
 #include "formats/gguf.h"
+#include "graph/stream.h"
 #include "model/rope_table.h"
 #include "tensor/tensor.h"
 
@@ -75,5 +76,8 @@ class DecoderModel {
   std::vector<int32_t> q_rows_, k_rows_;
   std::vector<std::unique_ptr<std::vector<float>>> decoded_norms_;
 };
+
+// How the model's weights that a graph reads are streamed: about two layers of them in memory at a time.
+StreamPlan plan_weight_stream(const Graph& graph, const DecoderModel& model);
 
 }  // namespace patina

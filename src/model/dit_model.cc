@@ -9,6 +9,7 @@
 #include "formats/fingerprint.h"
 #include "formats/names.h"
 #include "formats/printable.h"
+#include "model/layer_stream.h"
 #include "quant/decode.h"
 
 namespace patina {
@@ -428,6 +429,10 @@ std::string DitModel::fingerprint() const {
                        {tensor->data, static_cast<size_t>(tensor->bytes)}});
   }
   return model_fingerprint(tensors);
+}
+
+StreamPlan plan_weight_stream(const Graph& graph, const DitModel& model) {
+  return plan_layer_stream(graph, model.files().maps(), model.layers());
 }
 
 }  // namespace patina

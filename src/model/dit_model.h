@@ -14,6 +14,7 @@
 
 #include "adapter/sites.h"
 #include "formats/model_files.h"
+#include "graph/stream.h"
 #include "tensor/tensor.h"
 
 namespace patina {
@@ -109,6 +110,9 @@ class DitModel {
   std::vector<std::pair<std::string, const ModelTensor*>> bound_;  // by canonical name
   int64_t weight_bytes_ = 0, parameters_ = 0;
 };
+
+// How the model's weights that a graph reads are streamed: about two layers of them in memory at a time.
+StreamPlan plan_weight_stream(const Graph& graph, const DitModel& model);
 
 // The original checkpoint's name of a tensor of the transformer, without ".1" after proj_in and proj_out:
 // "decoder.layers.3.self_attn.q_proj.weight"; nullopt where it is none of it. Takes diffusers' and GGUF's names.

@@ -1,7 +1,6 @@
 #include "train/flow_runner.h"
 
 #include "graph/find_non_finite.h"
-#include "train/layer_stream.h"
 
 namespace patina {
 
@@ -10,10 +9,6 @@ namespace {
 template <typename T>
 void* address(const std::vector<T>& values) {
   return const_cast<T*>(values.data());
-}
-
-StreamPlan plan_weight_stream(const Graph& graph, const DitModel& model) {
-  return plan_layer_stream(graph, model.files().maps(), model.layers());
 }
 
 }  // namespace

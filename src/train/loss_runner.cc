@@ -5,18 +5,12 @@
 #include <numeric>
 
 #include "graph/find_non_finite.h"
-#include "train/layer_stream.h"
 
 namespace patina {
 
 namespace {
 
 void* address(const std::vector<int32_t>& ints, int64_t first = 0) { return const_cast<int32_t*>(ints.data()) + first; }
-
-StreamPlan plan_weight_stream(const Graph& graph, const DecoderModel& model) {
-  const std::span<const std::byte> file = model.file().mapped();
-  return plan_layer_stream(graph, std::span(&file, 1), model.layers());
-}
 
 }  // namespace
 
