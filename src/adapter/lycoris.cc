@@ -94,7 +94,7 @@ void write_lycoris(const std::filesystem::path& path, const AdapterFile& adapter
     const auto name = [&](Part part) { return module + std::string(part_suffix(part, PartNames::kLycoris)); };
     for (const PartView& part : parts_of(site)) {
       const Shape shape = part.part == Part::kMagnitude ? Shape{site.out, 1} : part.shape;
-      weights.add(name(part.part), dtype, shape, encode_part(name(part.part), part.values, dtype));
+      add_part(&weights, name(part.part), dtype, shape, part.values);
     }
     const auto* lokr = std::get_if<LokrFactors>(&site.factors);
     // Programs disagree on alpha where both factors are whole: equal to dim, it is 1 to all of them.
