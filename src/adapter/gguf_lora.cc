@@ -107,7 +107,9 @@ void write_gguf_lora(const std::filesystem::path& path, const AdapterFile& adapt
     for (float& value : lora.b) value *= fold;
     const auto add = [&](Part part, const Shape& shape, std::span<const float> values) {
       const std::string tensor = fmt::format("{}{}", weight, part_suffix(part, PartNames::kGguf));
-      writer.add_tensor(tensor, dtype, shape, encode_part(tensor, values, dtype));
+      writer.add_tensor(tensor, dtype, shape, [tensor, dtype, values](GgufSink sink) {  // when it is written: no copy
+        sink(encode_part(tensor, values, dtype));
+      });
     };
     add(Part::kLoraA, {lora.rank, site.in}, lora.a);
     add(Part::kLoraB, {site.out, lora.rank}, lora.b);

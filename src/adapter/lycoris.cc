@@ -94,8 +94,7 @@ void write_lycoris(const std::filesystem::path& path, const AdapterFile& adapter
     const auto name = [&](Part part) { return module + std::string(part_suffix(part, PartNames::kLycoris)); };
     for (const PartView& part : parts_of(site)) {
       const Shape shape = part.part == Part::kMagnitude ? Shape{site.out, 1} : part.shape;
-      const DType type = part_type(part.part, dtype);
-      weights.add(name(part.part), type, shape, encode_part(name(part.part), part.values, type));
+      add_part(&weights, name(part.part), part_type(part.part, dtype), shape, part.values);
     }
     const auto* lokr = std::get_if<LokrFactors>(&site.factors);
     // Programs disagree on alpha where both factors are whole: equal to dim, it is 1 to all of them.

@@ -21,6 +21,8 @@ void ParameterStore::allocate() {
   values_.resize(static_cast<size_t>(floats_));
 }
 
+void ParameterStore::free_gradients() { std::vector<float>().swap(gradients_); }
+
 void ParameterStore::allocate_gradients() {
   PATINA_CHECK(static_cast<int64_t>(values_.size()) == floats_, "gradients before values");
   gradients_.resize(static_cast<size_t>(floats_));

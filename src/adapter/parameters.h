@@ -25,6 +25,7 @@ class ParameterStore {
   void allocate();
   // Allocates zeroed gradients where there are none yet: training only, so that inference holds the values alone.
   void allocate_gradients();
+  void free_gradients();  // after training: an export copies the values
 
   std::span<const Slice> slices() const { return slices_; }
   std::span<float> values() { return values_; }  // whole buffer; gaps between slices stay zero

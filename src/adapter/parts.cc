@@ -57,6 +57,15 @@ PartValues transposed(const PartValues& part) {
   return result;
 }
 
+// `stored`: the values as their type holds them.
+void check_finite(const std::string& tensor, std::span<const float> values, std::span<const float> stored,
+                  DType dtype) {
+  for (size_t i = 0; i < stored.size(); ++i)
+    if (!std::isfinite(stored[i]))
+      fail(Error::Kind::kModel, "tensor {} holds {}, which {} cannot; export it as f32 or bf16", printable(tensor),
+           values[i], name(dtype));
+}
+
 PartValues decode_part(const std::string& file, const std::string& tensor, DType dtype, const Shape& shape,
                        const std::byte* data) {
   if (shape.rank() > 2 || shape.elements() == 0)
@@ -120,11 +129,15 @@ std::vector<std::byte> encode_part(const std::string& tensor, std::span<const fl
   encode_row(dtype)(values.data(), count, stored.data());
   std::vector<float> back(values.size());
   decode_row(dtype)(stored.data(), 0, count, back.data());
-  for (size_t i = 0; i < back.size(); ++i)
-    if (!std::isfinite(back[i]))
-      fail(Error::Kind::kModel, "tensor {} holds {}, which {} cannot; export it as f32 or bf16", printable(tensor),
-           values[i], name(dtype));
+  check_finite(tensor, values, back, dtype);
   return stored;
+}
+
+void add_part(SafetensorsWriter* writer, const std::string& tensor, DType dtype, const Shape& shape,
+              std::span<const float> values) {
+  if (dtype != DType::kF32) return writer->add(tensor, dtype, shape, encode_part(tensor, values, dtype));
+  check_finite(tensor, values, values, dtype);
+  writer->add_view(tensor, dtype, shape, std::as_bytes(values));
 }
 
 SitePlace place_of(const AdaptedSite& site) {

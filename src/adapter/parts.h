@@ -12,6 +12,7 @@
 
 #include "adapter/adapted_site.h"
 #include "formats/names.h"
+#include "formats/safetensors.h"
 #include "tensor/tensor.h"
 
 namespace patina {
@@ -42,6 +43,10 @@ std::vector<PartView> parts_of(const AdaptedSite& site);
 DType part_type(Part part, DType factors);
 // Values as they are stored. Error(kModel) where one of them is too large for the type.
 std::vector<std::byte> encode_part(const std::string& tensor, std::span<const float> values, DType dtype);
+// Adds a tensor to a file; without a copy where it is stored as it is, so `values` must stay until the file is written.
+// Error(kModel) as encode_part().
+void add_part(SafetensorsWriter* writer, const std::string& tensor, DType dtype, const Shape& shape,
+              std::span<const float> values);
 
 // InternalError where a site is not in the table of sites.
 SitePlace place_of(const AdaptedSite& site);

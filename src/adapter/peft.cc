@@ -166,8 +166,7 @@ void write_peft(const std::filesystem::path& directory, const AdapterFile& adapt
     if (alpha_of(site) != alpha) alphas[module] = number(alpha_of(site));
     for (const PartView& part : parts_of(site)) {
       const std::string tensor = fmt::format("{}{}{}", kPrefix, module, part_suffix(part.part, PartNames::kPeft));
-      const DType type = part_type(part.part, dtype);
-      weights.add(tensor, type, part.shape, encode_part(tensor, part.values, type));
+      add_part(&weights, tensor, part_type(part.part, dtype), part.shape, part.values);
     }
   }
   const bool lokr = is_lokr(adapter.sites[0]);

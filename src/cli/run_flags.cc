@@ -23,9 +23,9 @@ void add_run_options(CommandLine& line, RunFlags& flags, TrainOptions& options) 
           "adamw, or muon: near-orthogonal steps for matrices whose short side (the rank) is at least 16, AdamW for "
           "the rest.")
       ->check(quiet(CLI::IsMember(kOptimizers)));
-  line.option("--muon-scale", options.optimizer.muon_scale, "NUMBER",
-              "Factor of Muon's steps; with the default a learning rate for AdamW does for Muon too.")
-      ->check(above_zero());
+  flags.of_muon = {line.option("--muon-scale", options.optimizer.muon_scale, "NUMBER",
+                               "Factor of Muon's steps; with the default a learning rate for AdamW does for Muon too.")
+                       ->check(above_zero())};
   line.option("--lora-plus-ratio", options.optimizer.lora_plus_ratio, "NUMBER",
               "LoRA+: the learning rate of every B over that of every A.")
       ->check(above_zero());
@@ -97,6 +97,10 @@ void resolve_run_flags(const RunFlags& flags, TrainOptions& options) {
   parse_save_rule(flags.save_every);
   validation_fraction(flags.validation);
   options.optimizer.kind = kOptimizers.at(flags.optimizer);
+  for (const CLI::Option* option : flags.of_muon)
+    if (option->count() > 0 && options.optimizer.kind != OptimizerKind::kMuon)
+      fail(Error::Kind::kUsage, "{} is for --optimizer muon, not for {}; leave it out", option->get_name(),
+           flags.optimizer);
 }
 
 }  // namespace patina

@@ -15,6 +15,7 @@ struct RunFlags {
   std::string save_every = "5m", optimizer = "adamw", validation;
   int64_t keep = 2;
   bool resume = false, export_best = false;
+  std::vector<const CLI::Option*> of_muon = {};  // which AdamW does not have
 };
 
 void add_run_options(CommandLine& line, RunFlags& flags, TrainOptions& options);

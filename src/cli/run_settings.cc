@@ -1,6 +1,6 @@
 #include "cli/run_settings.h"
 
-#include <fmt/ranges.h>
+#include <algorithm>
 
 #include "backend/cpu/cpu_backend.h"
 #include "cli/console.h"
@@ -9,24 +9,44 @@ namespace patina {
 
 namespace {
 
-constexpr const char *kModel = "--model", *kData = "--data", *kValidation = "--val";
+constexpr const char *kModel = "--model", *kData = "--data", *kValidation = "--val", *kSites = "--sites";
 constexpr const char *kIsa = "isa", *kVersion = "version";  // of the session
 
-std::string shown(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+// "--lr 0.001", "no --val".
+std::string shown(const std::string& flag, const Json& value) {
+  if (value.is_null() || value == "" || value == false) return "no " + flag;
+  if (value == true) return flag;
+  return fmt::format("{} {}", flag, value.is_string() ? value.get<std::string>() : value.dump());
+}
+
+// "7 layers: layers.0.q, layers.0.k, ...": adapted ones, of which there may be hundreds.
+std::string shown_sites(const Json& sites) {
+  constexpr size_t kShown = 8;
+  if (!sites.is_array()) return "others";
+  std::string text = fmt::format("{} matrices: ", sites.size());
+  for (size_t i = 0; i < std::min(sites.size(), kShown); ++i) text += (i > 0 ? ", " : "") + sites[i].get<std::string>();
+  return text + (sites.size() > kShown ? ", ..." : "");
+}
 
 // Error(kUsage) naming the first flag whose value is another one than that of the run in `out`.
 void check_same_settings(const Json& saved, const Json& now, const std::string& out) {
   for (const auto& [flag, value] : now.items()) {
     const Json before = saved.value(flag, Json());
     if (before == value) continue;
-    if (flag == kModel || flag == kData || flag == kValidation)
+    if (flag == kModel || flag == kData || (flag == kValidation && value != "" && before != ""))
       fail(Error::Kind::kUsage,
            "--resume: {} has another content than what the run in {} was begun with; give the same, or begin a run in "
            "another --out",
            flag, out);
+    if (flag == kSites)
+      fail(
+          Error::Kind::kUsage,
+          "--resume: --sites and --layers choose {}; the run in {} was begun with {}; give the same, or begin a run in "
+          "another --out",
+          shown_sites(value), out, shown_sites(before));
     fail(Error::Kind::kUsage,
-         "--resume: {} is {}, the run in {} was begun with {}; give the same, or begin a run in another --out", flag,
-         shown(value), out, shown(before));
+         "--resume: there is {}; the run in {} was begun with {}; give the same, or begin a run in another --out",
+         shown(flag, value), out, shown(flag, before));
   }
 }
 
@@ -54,7 +74,7 @@ Json run_settings(const TrainRun& run) {
           {"--lokr-factor", lokr ? flags.adapter.factor : 0},
           {"--lokr-decompose-both", lokr && flags.adapter.decompose_both},
           {"--init-adapter", flags.init_adapter},
-          {"--sites", fmt::format("{}", fmt::join(sites, ","))},
+          {kSites, sites},
           {"--epochs", options.steps > 0 ? 0 : options.epochs},
           {"--steps", options.steps},
           {"--optimizer", flags.run.optimizer},

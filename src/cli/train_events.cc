@@ -41,7 +41,8 @@ std::vector<MemoryKind> memory_kinds(const TrainRun& run) {
       {"trainables", plan.trainable_bytes, "the adapter's values and their gradients"},
       {"moments", plan.moments_bytes, "of the optimizer"},
       {"saved", plan.saved_bytes, "activations that backward reads"},
-      {"scratch", plan.arena_bytes - plan.saved_bytes, "other activations, and room for kernels to work in"},
+      {"scratch", plan.arena_bytes - plan.saved_bytes + plan.optimizer_scratch_bytes,
+       "other activations, and room for kernels and optimizer to work in"},
       {"data", data, "the data set"},
       {"process", std::max<int64_t>(0, run.anonymous_bytes - plan.trainable_bytes - plan.moments_bytes - data),
        "the program: tokenizer, graph, tables, thread stacks"}};

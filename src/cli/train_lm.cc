@@ -157,8 +157,9 @@ int train(LmFlags& flags, const Given& given, EventWriter& events) {
               : std::make_unique<Adapter>(sites, flags.adapter);
   if (initial) adapter->set_dropout(flags.adapter.dropout, flags.options.seed);
   const int64_t budget_bytes = memory_budget(flags.memory.memory);
-  const int64_t fixed_bytes =
-      process_bytes + 4 * static_cast<int64_t>(adapter->parameters().values().size_bytes()) + adapter->constant_bytes();
+  const OptimizerMemory optimizer = optimizer_memory(adapter->parameters(), flags.options.optimizer, flags.threads);
+  const int64_t fixed_bytes = process_bytes + 2 * static_cast<int64_t>(adapter->parameters().values().size_bytes()) +
+                              adapter->constant_bytes() + optimizer.moments_bytes + optimizer.scratch_bytes;
   ThreadPool pool(flags.threads);
   const auto lm_options = [&](const TrainOptions& options, int64_t micro_tokens) {
     return LmTrainOptions{options, flags.batch_tokens, micro_tokens};

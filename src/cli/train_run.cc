@@ -133,6 +133,7 @@ int train_and_export(Training& training, RunPlace& place, RunLog& run_log, Event
   const auto [result, failure] = train(training, place, run_log, log, events);
   const TrainState state = training.trainer->state();
   training.trainer.reset();  // export copies the adapter: that fits into what the run no longer needs
+  training.adapter.parameters().free_gradients();
   const Json done = {{"steps", result.steps},
                      {"epochs", result.epochs},
                      {"finalLoss", result.final_loss},

@@ -72,7 +72,7 @@ Dataset Loader::load() {
   if (std::filesystem::is_directory(path_, ignored))
     fail(Error::Kind::kData, "{}: is a directory; give a file that ends in .txt or .jsonl", path_.string());
   const std::string extension = path_.extension().string();
-  if (extension != ".txt" && extension != ".jsonl")
+  if (extension != ".txt" && extension != ".jsonl" && std::filesystem::exists(path_, ignored))
     fail(Error::Kind::kData, "{}: expected a data set that ends in .txt or .jsonl; rename or convert the file",
          path_.string());
   const TextFile file = read_text_file(path_);

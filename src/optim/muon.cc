@@ -55,6 +55,11 @@ std::vector<Optimizer::State> Muon::state() {
   return state;
 }
 
+int64_t Muon::scratch_bytes(const ParameterMatrix& matrix) {
+  const int64_t n = std::min(matrix.rows, matrix.cols), length = std::max(matrix.rows, matrix.cols);
+  return static_cast<int64_t>(sizeof(double)) * (n * length + length + 4 * n * n);  // as in Scratch
+}
+
 void Muon::step(std::span<float> parameters, std::span<const float> gradients, double learning_rate, ThreadPool& pool) {
   PATINA_CHECK(gradients.size() == parameters.size(), "{} parameters, {} gradients", parameters.size(),
                gradients.size());

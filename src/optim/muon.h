@@ -17,6 +17,8 @@ class Muon final : public Optimizer {
   void step(std::span<float> parameters, std::span<const float> gradients, double learning_rate,
             ThreadPool& pool) override;
   std::vector<State> state() override;
+  // What a worker needs to update such a matrix.
+  static int64_t scratch_bytes(const ParameterMatrix& matrix);
 
  private:
   // The room that one worker needs.

@@ -26,6 +26,17 @@ ParameterSplit split_parameters(const ParameterStore& store, const OptimizerOpti
   return split;
 }
 
+OptimizerMemory optimizer_memory(const ParameterStore& store, const OptimizerOptions& options, int threads) {
+  constexpr int64_t kMoment = sizeof(float);
+  const ParameterSplit split = split_parameters(store, options);
+  OptimizerMemory memory{kMoment * split.matrix_parameters, 0};
+  for (const ParameterRange& range : split.ranges)
+    memory.moments_bytes += 2 * kMoment * static_cast<int64_t>(range.count);
+  for (const ParameterMatrix& matrix : split.matrices)
+    memory.scratch_bytes = std::max(memory.scratch_bytes, threads * Muon::scratch_bytes(matrix));
+  return memory;
+}
+
 std::unique_ptr<Optimizer> make_optimizer(const ParameterStore& store, const OptimizerOptions& options) {
   ParameterSplit split = split_parameters(store, options);
   auto adamw = std::make_unique<AdamW>(std::move(split.ranges), AdamWOptions{.weight_decay = options.weight_decay});

@@ -78,6 +78,13 @@ struct ParameterSplit {
 ParameterSplit split_parameters(const ParameterStore& store, const OptimizerOptions& options);
 bool is_lora_b(std::string_view parameter);
 
+// What an optimizer takes of memory.
+struct OptimizerMemory {
+  int64_t moments_bytes;  // its state
+  int64_t scratch_bytes;  // from its first step on: what its threads work in
+};
+OptimizerMemory optimizer_memory(const ParameterStore& store, const OptimizerOptions& options, int threads);
+
 std::unique_ptr<Optimizer> make_optimizer(const ParameterStore& store, const OptimizerOptions& options);
 
 }  // namespace patina

@@ -36,7 +36,7 @@ Trainer::Trainer(std::unique_ptr<Objective> objective, Adapter& adapter, const T
       options_(options),
       pool_(pool),
       optimizer_(make_optimizer(adapter.parameters(), options.optimizer)),
-      plan_{objective_->memory(), 0, 0, 0, 0, 0, 0} {
+      plan_{objective_->memory(), 0, 0, 0, 0, 0, 0, 0} {
   // Shuffling decides how samples fill steps, so epochs may differ by a step: count them all.
   int64_t steps = 0, epochs = 0;
   while (options.steps > 0 ? steps < options.steps : epochs < options.epochs) {
@@ -51,8 +51,9 @@ Trainer::Trainer(std::unique_ptr<Objective> objective, Adapter& adapter, const T
   plan_.warmup_steps = std::clamp<int64_t>(static_cast<int64_t>(warmup + 0.5), 0, plan_.total_steps);
   plan_.trainable_bytes =
       2 * static_cast<int64_t>(adapter.parameters().values().size_bytes()) + adapter.constant_bytes();
-  for (const Optimizer::State& state : optimizer_->state())
-    plan_.moments_bytes += static_cast<int64_t>(state.values.size_bytes());
+  const OptimizerMemory memory = optimizer_memory(adapter.parameters(), options.optimizer, pool.size());
+  plan_.moments_bytes = memory.moments_bytes;
+  plan_.optimizer_scratch_bytes = memory.scratch_bytes;
   schedule_.kind = options.schedule;
   schedule_.peak = options.learning_rate;
   schedule_.warmup_steps = plan_.warmup_steps;

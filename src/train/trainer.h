@@ -38,7 +38,8 @@ struct TrainOptions {
 struct TrainPlan : ObjectiveMemory {
   int64_t steps_per_epoch, total_steps, warmup_steps, epochs;
   int64_t trainable_bytes;  // values and gradients, and what the adapter keeps beside them
-  int64_t moments_bytes;
+  int64_t moments_bytes;    // of the optimizer, as the next
+  int64_t optimizer_scratch_bytes;
 };
 
 struct StepReport {

@@ -200,6 +200,17 @@ TEST(Resume, FieldIssue23_AnotherSettingIsRefusedByNameAndAHarmlessOneIsNot) {
     EXPECT_EQ(run.status, 2) << flag << run.err;
     EXPECT_NE(run.err.find(flag), std::string::npos) << run.err;
   }
+  for (const auto& [more, said] :
+       {std::pair{std::vector<std::string>{"--sites", "q,o"},
+                  "--sites and --layers choose 2 matrices: layers.0.q, layers.0.o; the run in"},
+        std::pair{std::vector<std::string>{"--val", "0.25"}, "--resume: there is --val 0.25; the run in"},
+        std::pair{std::vector<std::string>{"--rslora"}, "was begun with no --rslora;"}}) {
+    std::vector<std::string> arguments = place.arguments("out", {"--resume"});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome run = place.run(arguments);
+    EXPECT_EQ(run.status, 2) << more[0];
+    EXPECT_NE(run.err.find(said), std::string::npos) << run.err;
+  }
   EXPECT_EQ(
       place.run(place.arguments("out", {"--resume", "--threads", "3", "--keep", "7", "--recompute", "layer"})).status,
       0);

@@ -118,6 +118,7 @@ TEST(Watch, ControlsAreRefusedWhereTheyMeanNothing) {
                                                                                {{"--save-every", "5h"}, "--save-every"},
                                                                                {{"--keep", "0"}, "--keep"},
                                                                                {{"--optimizer", "sgd"}, "--optimizer"},
+                                                                               {{"--muon-scale", "9"}, "--muon-scale"},
                                                                                {{"--val", "0.9"}, "0.9"}};
   for (const auto& [more, named] : cases) {
     const Outcome run = place.train("out", more);

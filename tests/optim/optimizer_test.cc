@@ -107,10 +107,17 @@ TEST(Optimizers, MuonTakesWideMatricesAndHalfTheMoments) {
   EXPECT_EQ(split.matrices.size(), 3u);
   ASSERT_EQ(split.ranges.size(), 1u) << "a short side of 8 stays with AdamW";
   EXPECT_EQ(split.matrix_parameters, 16 * 40 + 48 * 16 + 20 * 20);
-  size_t floats = 0;
-  for (const Optimizer::State& state : make_optimizer(place.store, options_of(file, OptimizerKind::kMuon))->state())
-    floats += state.values.size();
-  EXPECT_EQ(floats, 16u * 40 + 48 * 16 + 20 * 20 + 2 * 24 * 8);
+  for (const OptimizerKind kind : {OptimizerKind::kMuon, OptimizerKind::kAdamW}) {
+    int64_t bytes = 0;
+    for (const Optimizer::State& state : make_optimizer(place.store, options_of(file, kind))->state())
+      bytes += static_cast<int64_t>(state.values.size_bytes());
+    const int64_t matrices = 16 * 40 + 48 * 16 + 20 * 20, rest = 24 * 8;
+    EXPECT_EQ(bytes, 4 * (kind == OptimizerKind::kMuon ? matrices + 2 * rest : 2 * matrices + 2 * rest));
+    const OptimizerMemory memory = optimizer_memory(place.store, options_of(file, kind), 3);
+    EXPECT_EQ(memory.moments_bytes, bytes);
+    // Of the widest, in doubles, for each of three threads: the matrix, a row, four squares of its short side.
+    EXPECT_EQ(memory.scratch_bytes, kind == OptimizerKind::kMuon ? 3 * 8 * (20 * 20 + 20 + 4 * 20 * 20) : 0);
+  }
 }
 
 // The iteration ends with singular values in about [0.68, 1.13], however large the gradient was.
