@@ -15,6 +15,7 @@
 #include "cli/run_log.h"
 #include "cli/run_observer.h"
 #include "cli/run_settings.h"
+#include "cli/self_test.h"
 #include "cli/train_events.h"
 #include "cli/train_fit.h"
 #include "cli/train_output.h"
@@ -35,6 +36,7 @@ const std::map<std::string, Schedule> kSchedules = {
 struct Given {
   const CLI::Option *context, *batch_tokens, *bwd;
   const CLI::Option *sites, *layers;
+  const CLI::Option* self_test;
 };
 
 Given add_options(CommandLine& line, TrainFlags& flags) {
@@ -111,6 +113,7 @@ Given add_options(CommandLine& line, TrainFlags& flags) {
   line.add_flag("--profile", flags.profile, "Print after the run where the time of its steps went, op by op.");
   line.add_flag("--jsonl", flags.jsonl, "Print events on stdout, one JSON object a line.");
   line.add_flag("--overwrite", flags.overwrite, "Replace the files of an earlier run in --out.")->excludes("--resume");
+  given.self_test = line.add_flag(kSelfTestFlag, kSelfTestHelp);
   return given;
 }
 
@@ -455,6 +458,9 @@ int run(const Command& command, int argc, char** argv, bool plan_only) {
   };
   try {
     if (!line.read(argc, argv)) return 0;
+    if (given.self_test->count() > 0)  // the command line of a self-test does not come here
+      fail(Error::Kind::kUsage, "{}: goes with patina train-lm itself, not with plan or a file of flags; run patina {}",
+           kSelfTestFlag, "train-lm --self-test");
     EventWriter events(flags.jsonl);
     return train(flags, given, events);
   } catch (const CLI::ParseError& error) {
@@ -474,7 +480,13 @@ int run(const Command& command, int argc, char** argv, bool plan_only) {
 
 }  // namespace
 
-int run_train_lm(const Command& command, int argc, char** argv) { return run(command, argc, argv, false); }
+int run_train_lm(const Command& command, int argc, char** argv) {
+  if (asks_for_self_test(argc, argv)) {
+    const Subject subjects[] = {product_subject(), lm_subject()};
+    return run_self_test_command(command, subjects, kSelfTestFlag, argc, argv);
+  }
+  return run(command, argc, argv, false);
+}
 
 int run_plan(const Command& command, int argc, char** argv) {
   constexpr std::string_view kPlanned = "train-lm";
