@@ -30,7 +30,7 @@ inline constexpr const char* kCheckpointKey = "patina.checkpoint";
 struct AdapterBase {
   std::string name;          // base_model_name_or_path
   std::string architecture;  // GGUF architecture: "llama"
-  int layers = 0;  // of the whole model: PEFT's target_modules depend on it; 0 = not known, reading only
+  int layers = 0;            // of the whole model: PEFT's target_modules depend on it; 0 = not known, reading only
   // Row r of a site's W in Hugging Face order is stored row row_map(layer, site)[r]; empty = identity.
   std::function<std::span<const int32_t>(int layer, std::string_view site)> row_map;
   ModelFamily family = ModelFamily::kDecoder;  // whose modules its files name

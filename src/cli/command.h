@@ -28,6 +28,7 @@ int run_export(const Command& command, int argc, char** argv);
 int run_merge(const Command& command, int argc, char** argv);
 int run_convert(const Command& command, int argc, char** argv);
 int run_gemmbench(const Command& command, int argc, char** argv);
+int run_self_test(const Command& command, int argc, char** argv);
 
 // The parser of a command: --help and --config are there already; unknown flags and unknown keys of a file are refused.
 class CommandLine : public CLI::App {

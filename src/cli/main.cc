@@ -26,6 +26,7 @@ constexpr std::array kCommands = {
     Command{"merge", "Write a model file with an adapter in its weights.", run_merge},
     Command{"convert", "Write a model file in another type.", run_convert},
     Command{"gemmbench", "Measure the frozen products on this machine, beside OpenBLAS.", run_gemmbench},
+    Command{"self-test", "Prove this build on synthetic models: gradients, adapters, files, training.", run_self_test},
 };
 
 void print_help() {
