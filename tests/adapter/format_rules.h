@@ -77,7 +77,7 @@ inline std::vector<Matrix> deltas_of_peft(const std::filesystem::path& directory
   FileTensors tensors(SafetensorsFile::open(directory / "adapter_model.safetensors"));
   std::vector<Matrix> deltas;
   for (const AdaptedSite& site : sites) {
-    const std::string module = hf_module_path(site_from_alias(site.site).value(), site.layer);
+    const std::string module = hf_module_path(site_from_name(site.site).value(), site.layer);
     const std::string key = "base_model.model." + module;
     const double rank = config["rank_pattern"].value(module, config["r"].get<double>());
     if (config["peft_type"] == "LOKR") {
@@ -107,7 +107,7 @@ inline std::vector<Matrix> deltas_of_lycoris(const std::filesystem::path& path, 
   FileTensors tensors(file);
   std::vector<Matrix> deltas;
   for (const AdaptedSite& site : sites) {
-    std::string key = "lycoris_" + hf_module_path(site_from_alias(site.site).value(), site.layer);
+    std::string key = "lycoris_" + hf_module_path(site_from_name(site.site).value(), site.layer);
     std::replace(key.begin(), key.end(), '.', '_');
     EXPECT_EQ(tensors.shape(key + ".alpha"), Shape{});
     const double alpha = tensors.take(key + ".alpha").values[0];
@@ -136,7 +136,7 @@ inline std::vector<Matrix> deltas_of_gguf(const std::filesystem::path& path, std
   FileTensors tensors(file);
   std::vector<Matrix> deltas;
   for (const AdaptedSite& site : sites) {
-    const std::string key = gguf_tensor_name(site_from_alias(site.site).value(), site.layer);
+    const std::string key = gguf_tensor_name(site_from_name(site.site).value(), site.layer);
     const Matrix a = tensors.take(key + ".lora_a"), b = tensors.take(key + ".lora_b");
     const Matrix stored =
         scaled(file.require_float("adapter.lora.alpha") / static_cast<double>(b.columns), product(b, a));
