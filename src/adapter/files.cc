@@ -82,6 +82,24 @@ AdapterFile read_adapter(const std::filesystem::path& path, const AdapterBase& b
   return adapter;
 }
 
+ModelFamily adapter_family(const std::filesystem::path& path) {
+  std::vector<std::filesystem::path> candidates = {path};
+  if (std::filesystem::is_directory(path)) {
+    candidates = {path / kPeftWeights};
+    for (const std::string_view weights : kLycorisWeights) candidates.push_back(path / weights);
+  }
+  for (const std::filesystem::path& file : candidates) {
+    std::error_code ignored;
+    if (file.extension() != ".safetensors" || !std::filesystem::exists(file, ignored)) continue;
+    const SafetensorsFile opened = SafetensorsFile::open(file);
+    const auto family = opened.metadata().find(std::string(kFamilyMetadata));
+    if (family != opened.metadata().end() && family->second == kDitFamily) return ModelFamily::kDit;
+    for (const SafetensorsTensor& tensor : opened.tensors())
+      if (tensor.name.find("cross_attn") != std::string::npos) return ModelFamily::kDit;
+  }
+  return ModelFamily::kDecoder;
+}
+
 bool looks_like_adapter(const std::filesystem::path& path) {
   std::error_code ignored;  // opening the file says what is wrong with it
   if (std::filesystem::is_directory(path, ignored)) return true;

@@ -15,6 +15,9 @@
 
 namespace patina {
 
+// Metadata that tells a family's files from the other's, which may name layers alike.
+inline constexpr std::string_view kFamilyMetadata = "patina.family", kDitFamily = "dit";
+
 // What an adapter file holds.
 struct AdapterFile {
   std::vector<AdaptedSite> sites;  // read: in the order of layers, then of the table of sites, lm_head last
@@ -61,6 +64,9 @@ void write_adapter(AdapterFormat format, const std::filesystem::path& path, cons
 // wrong shapes, numbers that are not finite, other kinds of adapters, unsupported options. rsLoRA, rank_pattern and
 // alpha_pattern are honoured: alpha of a site is what makes alpha/rank the true scale.
 AdapterFile read_adapter(const std::filesystem::path& path, const AdapterBase& base);
+// Whose modules the tensors of an adapter file name: a diffusion transformer's where its metadata or cross-attention
+// says so, else a decoder's.
+ModelFamily adapter_family(const std::filesystem::path& path);
 // Whether read_adapter() would take the path for an adapter rather than for something else.
 bool looks_like_adapter(const std::filesystem::path& path);
 

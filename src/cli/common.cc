@@ -26,6 +26,12 @@ LanguageModel load_language_model(const std::filesystem::path& path) {
   return model;
 }
 
+bool holds_dit(const std::filesystem::path& path) {
+  std::error_code ignored;  // opening the file says what is wrong with it
+  return std::filesystem::is_directory(path, ignored) || path.extension() == ".safetensors" ||
+         path.extension() == ".json" || GgufFile::open(path).string_or("general.architecture", "") == kDitArchitecture;
+}
+
 AdapterBase adapter_base(const DecoderModel& model) {
   AdapterBase base;
   base.name = model.file().path().stem().string();

@@ -25,6 +25,9 @@ struct LanguageModel {
 // Error(kModel) also where the tokenizer knows more tokens than the model.
 LanguageModel load_language_model(const std::filesystem::path& path);
 
+// Whether a path is of a diffusion transformer: safetensors, or a GGUF file that says so.
+bool holds_dit(const std::filesystem::path& path);
+
 AdapterBase adapter_base(const DecoderModel& model);
 AdapterBase adapter_base(const DitModel& model);
 // An adapter file whose sites all fit the model. Warns on stderr where it tells that it was trained on another model.

@@ -20,7 +20,9 @@ int run_export(const Command& command, int argc, char** argv) {
   for (const AdapterFormatRow& row : adapter_formats()) formats[std::string(row.name)] = &row;
   CommandLine line(command);
   line.option("--adapter", adapter_path, "PATH", kAdapterHelp)->required();
-  line.option("--model", model_path, "FILE", "GGUF model that the adapter was trained on.")->required();
+  line.option("--model", model_path, "FILE",
+              "Model that the adapter was trained on: a GGUF file, or a diffusion transformer as train-dit takes it.")
+      ->required();
   line.option("--format", format_name, "NAME",
               "peft (a directory), gguf (llama.cpp's LoRA), or lycoris (the safetensors file of LyCORIS and kohya).")
       ->required()
@@ -31,8 +33,13 @@ int run_export(const Command& command, int argc, char** argv) {
   add_overwrite_option(line, overwrite);
   if (!line.read(argc, argv)) return 0;
 
-  const DecoderModel model = DecoderModel::load(model_path);
-  AdapterFile adapter = read_fitting_adapter(model, adapter_path);
+  std::optional<DecoderModel> decoder;
+  std::optional<DitModel> dit;
+  if (holds_dit(model_path))
+    dit.emplace(DitModel::load(model_path));
+  else
+    decoder.emplace(DecoderModel::load(model_path));
+  AdapterFile adapter = dit ? read_fitting_adapter(*dit, adapter_path) : read_fitting_adapter(*decoder, adapter_path);
   const AdapterFormatRow& format = *formats.at(format_name);
   if (const std::string obstacle = format_obstacle(format.format, adapter.sites); !obstacle.empty())
     fail(Error::Kind::kUsage, "--format {}: {}", format_name, obstacle);
@@ -52,7 +59,7 @@ int run_export(const Command& command, int argc, char** argv) {
     fs::create_directories(out, error);
     if (error) fail(Error::Kind::kIo, "--out {}: cannot be made: {}; choose another directory", out, error.message());
   }
-  AdapterBase base = adapter_base(model);
+  AdapterBase base = dit ? adapter_base(*dit) : adapter_base(*decoder);
   if (!adapter.base_model.empty()) base.name = adapter.base_model;
   write_adapter(format.format, out, adapter, base, parse_stored_type(type));
   write_out(fmt::format("{}: {}, {}\n", out, format.name,

@@ -171,6 +171,7 @@ Report inspect_adapter(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored) && path.extension() != ".safetensors")
     base.architecture = GgufFile::open(path).string_or("general.architecture", "");
+  base.family = adapter_family(path);
   const AdapterFile adapter = read_adapter(path, base);
   const AdapterFacts facts = adapter_facts(adapter.sites);
   Report report;

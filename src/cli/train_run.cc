@@ -116,6 +116,7 @@ AdapterFile exported(const Training& training) {
   file.metadata = {{"patina.version", PATINA_VERSION},
                    {kBaseFingerprint, training.run.model_fingerprint},
                    {"patina.data_fingerprint", training.run.data_fingerprint}};
+  if (training.base.family == ModelFamily::kDit) file.metadata[std::string(kFamilyMetadata)] = kDitFamily;
   if (training.initial)
     for (const char* key : {kTrigger, kTriggerPosition})
       if (const auto kept = training.initial->metadata.find(key); kept != training.initial->metadata.end())

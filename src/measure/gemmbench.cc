@@ -39,9 +39,8 @@ std::string title(const Measurement& m) {
 
 void check_options(const GemmBenchOptions& options) {
   const ModelShape& shape = options.shape;
-  if (options.step && (shape.d == 0 || shape.cross_attention))
-    fail(Error::Kind::kUsage, "--step is not available for {} yet; it takes the shape of a decoder-only language model",
-         shape.name);
+  if (options.step && shape.d == 0)
+    fail(Error::Kind::kUsage, "--step takes the shape of a model, {} is a single product", shape.name);
   const bool needs_fused = options.min_ratio > 0;
   if (needs_fused && std::ranges::find(options.formulations, Formulation::kFused) == options.formulations.end())
     fail(Error::Kind::kUsage, "--min-ratio is about fused, which --formulations leaves out");

@@ -12,11 +12,15 @@ namespace {
 
 using Direction = FrozenLinear::Direction;
 
-enum Site { kQ, kK, kV, kO, kGate, kUp, kDown, kSites };
+// The cross sites are only in shapes with cross-attention; its k and v, which see the conditioning alone, in none.
+enum Site { kQ, kK, kV, kO, kCrossQ, kCrossO, kGate, kUp, kDown, kSites };
 
-// dy is that much smaller than x, so that what comes through q (three products more than through k and v) does not
-// drown the rest: each product makes numbers sqrt(K) times larger.
-constexpr float kGradientScale = 1e-4f;
+// dy is that much smaller than x, so that what comes through q (three products more than through k and v, and two of
+// cross-attention) does not drown the rest: each product makes numbers sqrt(K) times larger.
+float gradient_scale(const ModelShape& shape) {
+  constexpr float kPlain = 1e-4f;
+  return shape.cross_attention ? kPlain / static_cast<float>(shape.d) : kPlain;
+}
 
 struct Weights {
   std::array<OperandMemory, kSites> memory;
@@ -30,7 +34,10 @@ class LayerBench {
         shape_(shape),
         tokens_(tokens),
         x_(random_floats(tokens * shape.d, 1, context.pool)),
-        dy_(random_floats(tokens * shape.d, 2, context.pool, kGradientScale)) {}
+        dy_(random_floats(tokens * shape.d, 2, context.pool, gradient_scale(shape))) {
+    for (int site = 0; site < kSites; ++site)
+      if (shape.cross_attention || (site != kCrossQ && site != kCrossO)) sites_.push_back(site);
+  }
 
   std::vector<Measurement> measure(DType dtype, std::span<const Formulation> formulations) {
     const Weights weights = make_weights(dtype);
@@ -40,7 +47,7 @@ class LayerBench {
     std::array<OperandMemory, kSites> f32;
     std::vector<OperandMemory> buffers;
     if (context_.yardstick != nullptr) {
-      for (int site = 0; site < kSites; ++site) f32[site] = decoded(weights.tensor[site], context_.pool);
+      for (const int site : sites_) f32[site] = decoded(weights.tensor[site], context_.pool);
       lines.push_back(sgemm_line(f32, buffers));
     }
     for (const Formulation formulation : formulations) {
@@ -56,16 +63,18 @@ class LayerBench {
   }
 
  private:
-  int64_t in(int site) const { return site == kO ? shape_.h * shape_.c : site == kDown ? shape_.f : shape_.d; }
+  int64_t in(int site) const {
+    return site == kO || site == kCrossO ? shape_.h * shape_.c : site == kDown ? shape_.f : shape_.d;
+  }
   int64_t out(int site) const {
-    const int64_t sizes[] = {
-        shape_.h * shape_.c, shape_.g * shape_.c, shape_.g * shape_.c, shape_.d, shape_.f, shape_.f, shape_.d};
+    const int64_t q = shape_.h * shape_.c, kv = shape_.g * shape_.c;
+    const int64_t sizes[] = {q, kv, kv, shape_.d, q, shape_.d, shape_.f, shape_.f, shape_.d};
     return sizes[site];
   }
 
   Weights make_weights(DType dtype) const {
     Weights weights;
-    for (int site = 0; site < kSites; ++site) {
+    for (const int site : sites_) {
       weights.memory[site] =
           random_stored_weight(dtype, out(site), in(site), 3 + static_cast<uint64_t>(site), context_.pool);
       weights.tensor[site] = dense(weights.memory[site].data(), dtype, {out(site), in(site)});
@@ -80,7 +89,7 @@ class LayerBench {
     m.type = type;
     m.kind = Measurement::Kind::kLayer;
     m.formulation = formulation;
-    for (int site = 0; site < kSites; ++site)
+    for (const int site : sites_)
       m.operations += 4.0 * static_cast<double>(tokens_) * static_cast<double>(in(site)*out(site));
     return m;
   }
@@ -102,11 +111,15 @@ class LayerBench {
       return sum;
     };
     const std::vector<double> x = rows_of(dense(x_.data(), DType::kF32, {tokens_, shape_.d}), rows);
-    y.values = forward(forward(forward(forward(x, kQ), kO), kGate), kDown);
+    std::vector<double> h = forward(forward(x, kQ), kO);
+    if (shape_.cross_attention) h = forward(forward(h, kCrossQ), kCrossO);
+    y.values = forward(forward(h, kGate), kDown);
     y.bound = forward_bound;
     const std::vector<double> dgate =
         backward({}, rows_of(dense(dy_.data(), DType::kF32, {tokens_, shape_.d}), rows), kDown);
-    const std::vector<double> dq = backward({}, backward(backward({}, dgate, kGate), dgate, kUp), kO);
+    std::vector<double> dh = backward(backward({}, dgate, kGate), dgate, kUp);
+    if (shape_.cross_attention) dh = backward({}, backward({}, dh, kCrossO), kCrossQ);
+    const std::vector<double> dq = backward({}, dh, kO);
     dx.values = backward(backward(backward({}, dq, kQ), forward(x, kK), kK), forward(x, kV), kV);
     dx.bound = backward_bound + forward_bound;
   }
@@ -117,17 +130,19 @@ class LayerBench {
     const Extent rows = g.symbol("T", tokens_);
     const ValueId x = g.input("x", DType::kF32, {rows, shape_.d}), dy = g.input("dy", DType::kF32, {rows, shape_.d});
     std::array<ValueId, kSites> w;
-    for (int site = 0; site < kSites; ++site) w[site] = g.frozen("W", weights.tensor[site]);
+    for (const int site : sites_) w[site] = g.frozen("W", weights.tensor[site]);
     const auto forward = [&](ValueId in, int site) { return frozen_linear(g, in, w[site], kNoValue, "y"); };
     const auto backward = [&](ValueId d, int site, ValueId acc) {
       return frozen_linear_gradient(g, d, w[site], acc, "dx", formulation);
     };
     const ValueId q = forward(x, kQ), k = forward(x, kK), v = forward(x, kV), o = forward(q, kO);
-    const ValueId gate = forward(o, kGate);
-    forward(o, kUp);
+    const ValueId h = shape_.cross_attention ? forward(forward(o, kCrossQ), kCrossO) : o;
+    const ValueId gate = forward(h, kGate);
+    forward(h, kUp);
     g.mark_output(forward(gate, kDown));
     const ValueId dgate = backward(dy, kDown, kNoValue);  // stands for the gradient of up as well
-    const ValueId d_o = backward(dgate, kUp, backward(dgate, kGate, kNoValue));
+    const ValueId dh = backward(dgate, kUp, backward(dgate, kGate, kNoValue));
+    const ValueId d_o = shape_.cross_attention ? backward(backward(dh, kCrossO, kNoValue), kCrossQ, kNoValue) : dh;
     const ValueId dq = backward(d_o, kO, kNoValue);  // and k, v for gradients of their own
     g.mark_output(backward(v, kV, backward(k, kK, backward(dq, kQ, kNoValue))));
     Measurement m = blank(name(weights.tensor[0].dtype), name(formulation));
@@ -164,12 +179,14 @@ class LayerBench {
     const float* const k = forward(x_.f32(), kK);
     const float* const v = forward(x_.f32(), kV);
     const float* const o = forward(q, kO);
-    const float* const gate = forward(o, kGate);
-    forward(o, kUp);
+    const float* const h = shape_.cross_attention ? forward(forward(o, kCrossQ), kCrossO) : o;
+    const float* const gate = forward(h, kGate);
+    forward(h, kUp);
     forward(gate, kDown);
     const float* const dgate = backward(dy_.f32(), kDown);
     backward(dgate, kUp);
-    backward(backward(backward(dgate, kGate), kO), kQ);
+    const float* const dh = backward(dgate, kGate);
+    backward(backward(shape_.cross_attention ? backward(backward(dh, kCrossO), kCrossQ) : dh, kO), kQ);
     backward(k, kK);
     backward(v, kV);
     Line line;
@@ -185,6 +202,7 @@ class LayerBench {
   const ModelShape& shape_;
   const int64_t tokens_;
   OperandMemory x_, dy_;
+  std::vector<int> sites_;  // of the shape
 };
 
 }  // namespace

@@ -11,8 +11,8 @@
 namespace patina {
 
 // The lines of one forward and one backward of a layer at `tokens` rows: the yardstick's products, then each type in
-// each formulation. Attention and all else between the products are left out: q goes into o, gate into down. The shape
-// has no cross-attention, and every type can store rows of each product.
+// each formulation. Attention and all else between the products are left out: q goes into o, gate into down;
+// cross-attention's q and o lie between (its k and v do not depend on T). Every type can store rows of each product.
 std::vector<Measurement> measure_layer(const MeasureContext& context, const ModelShape& shape, int64_t tokens,
                                        std::span<const DType> types, std::span<const Formulation> formulations);
 

@@ -187,7 +187,12 @@ TEST(GemmBench, AWholeLayerHasOneLineAFormulation) {
   EXPECT_FALSE(find(result, Measurement::Kind::kLayer, "Q8_0", "mm").measured());
   EXPECT_TRUE(result.sums.empty()) << "a layer is its own sum";
   EXPECT_TRUE(gemmbench_faults(result, 0).empty());
-  options.shape = model_shape("ace-step-2b");
+  options.shape.cross_attention = true;  // its q and o are of the sizes of self-attention's
+  const GemmBenchResult crossed = run(options);
+  EXPECT_EQ(find(crossed, Measurement::Kind::kLayer, "Q8_0", "fused").operations,
+            2.0 * 2 * 33 * (64 * 64 * 4 + 64 * 32 * 2 + 64 * 96 * 3));
+  EXPECT_TRUE(gemmbench_faults(crossed, 0).empty());
+  options.shape = model_shape("64x64");
   EXPECT_THROW(run(options), Error);
 }
 
