@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the same LoRA with PEFT and with Patina, from the same A, on the same batches, and compares the two loss curves.
 
-usage: bench/same_training.py MODEL.gguf TEXT.txt [--steps 200] [--rate 5e-4] [--limit 1e-3] [--json FILE]
+usage: bench/same_training.py MODEL.gguf TEXT.txt [--steps 200] [--rate 1e-4] [--limit 1e-3] [--json FILE]
 
 PEFT trains the dequantised F32 model in PyTorch; Patina goes on (--init-adapter) from the adapter that PEFT began with. A step is one
 sequence. Each of the 50 sequences has a length of its own, so that Patina's events tell in which order they came: PEFT follows it.
@@ -66,7 +66,7 @@ def main():
     parser.add_argument("model")
     parser.add_argument("text", type=pathlib.Path)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--rate", type=float, default=5e-4)
+    parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--limit", type=float, default=1e-3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--patina", default=ROOT / "build/src/patina")
