@@ -12,6 +12,7 @@ What lies in DIR already is not done again. Run it with a Python that has llama-
 """
 import argparse
 import collections
+import ctypes
 import hashlib
 import json
 import pathlib
@@ -27,7 +28,12 @@ CONTEXT = 512
 NONE, PARENTS, OWN = "none", "parent's", "own"
 
 
+# Called with every line that llama.cpp logs, hundreds for a model.
+SILENT = llama_cpp.llama_log_callback(lambda *_: None)
+
+
 def quantise(parent, kind, child):
+    llama_cpp.llama_log_set(SILENT, ctypes.c_void_p())
     parameters = llama_cpp.llama_model_quantize_default_params()
     parameters.ftype = getattr(llama_cpp, "LLAMA_FTYPE_MOSTLY_" + kind)
     unfinished = child.with_suffix(".part")
@@ -90,19 +96,18 @@ def measured(arguments, work):
 
 def summary(result, program):
     """Lines of a table: means over the seeds; the difference with its standard deviation between them."""
-    mean = lambda values: statistics.mean(values)
     rows = result["seeds"]
-    parent = mean([row["parent"][program] for row in rows])
+    parent = statistics.mean([row["parent"][program] for row in rows])
     yield f"{program}: parent {result['parent']['loss'][program]:.4f}, with its adapter {parent:.4f}"
     yield f"{'child':<8}{'no adapter':>12}{'parents':>10}{'its own':>10}{'difference':>20}{'won back':>10}"
     for kind, child in result["children"].items():
         parents, own = ([row[kind][which][program] for row in rows] for which in (PARENTS, OWN))
         differences = [a - b for a, b in zip(parents, own)]
         spread = f" +- {statistics.stdev(differences):.4f}" if len(rows) > 1 else ""
-        won = mean(differences) / (mean(parents) - parent)
-        child["summary"] = child.get("summary", {}) | {program: {"wonBack": won, "difference": mean(differences)}}
-        yield (f"{kind:<8}{child['loss'][program]:>12.4f}{mean(parents):>10.4f}{mean(own):>10.4f}"
-               f"{f'{mean(differences):.4f}{spread}':>20}{won:>10.0%}")
+        won = statistics.mean(differences) / (statistics.mean(parents) - parent)
+        child["summary"] = child.get("summary", {}) | {program: {"wonBack": won, "difference": statistics.mean(differences)}}
+        yield (f"{kind:<8}{child['loss'][program]:>12.4f}{statistics.mean(parents):>10.4f}{statistics.mean(own):>10.4f}"
+               f"{f'{statistics.mean(differences):.4f}{spread}':>20}{won:>10.0%}")
 
 
 def main():
@@ -116,9 +121,10 @@ def main():
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "bench/results/quality")
     parser.add_argument("--patina", default=ROOT / "build/src/patina")
     parser.add_argument("--json", type=pathlib.Path)
-    line, flags = (sys.argv[1:] + ["--"])[:(sys.argv[1:] + ["--"]).index("--")], sys.argv[1:]
-    arguments = parser.parse_args(line)
-    arguments.flags = flags[flags.index("--") + 1:] if "--" in flags else []
+    given = sys.argv[1:]
+    end = given.index("--") if "--" in given else len(given)
+    arguments = parser.parse_args(given[:end])
+    arguments.flags = given[end + 1:]
     arguments.work.mkdir(parents=True, exist_ok=True)
     result = measured(arguments, arguments.work)
     for program in ("patina", "llama.cpp"):

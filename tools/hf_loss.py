@@ -40,7 +40,7 @@ def main():
         network, tensors = create_lycoris_from_weights(1.0, args.adapter, model)
         names = {lora.lora_name for lora in network.loras}
         unexpected = sorted({key.split(".")[0] for key in tensors} - names)
-        network.merge_to(1.0)
+        network.apply_to()  # not merge_to(): that of 4.1.3 multiplies LoKr's change by its scale twice
     print(f"missing keys {len(missing)} {missing[:3]}, unexpected keys {len(unexpected)} {unexpected[:3]}")
     with torch.no_grad():
         loss = model(input_ids=ids, labels=ids).loss
