@@ -19,8 +19,6 @@ struct SiteOptions {
 std::vector<SiteOptions> options_of(std::span<const Site> sites, const AdapterOptions& options) {
   constexpr double kLargestRank = 1 << 16;
   if (sites.empty()) fail(Error::Kind::kUsage, "no layer is chosen to adapt");
-  if (!(options.dropout >= 0 && options.dropout < 0.999))
-    fail(Error::Kind::kUsage, "dropout {}: expected 0 to less than 0.999, usually 0.05", options.dropout);
   if (options.factor != -1 && options.factor < 1)
     fail(Error::Kind::kUsage, "LoKr factor {}: expected -1 or at least 1, usually 4 to 16", options.factor);
   options.ranks.check_all_match(sites);
@@ -72,11 +70,8 @@ Adapter::Adapter(std::span<const Site> sites, const AdapterOptions& options) {
   const std::vector<SiteOptions> chosen = options_of(sites, options);
   for (size_t i = 0; i < sites.size(); ++i) branches_.push_back(make_branch(sites[i], store_, options, chosen[i]));
   allocate();
-  has_dropout_ = options.dropout > 0;
-  for (const auto& branch : branches_) {
-    branch->initialise(options.seed);
-    branch->set_dropout(options.dropout, options.seed);
-  }
+  for (const auto& branch : branches_) branch->initialise(options.seed);
+  set_dropout(options.dropout, options.seed);
 }
 
 Adapter::Adapter(std::span<const Site> sites, std::span<const AdaptedSite> adapted, const std::string& source) {
@@ -87,6 +82,13 @@ Adapter::Adapter(std::span<const Site> sites, std::span<const AdaptedSite> adapt
 }
 
 Adapter::~Adapter() = default;
+
+void Adapter::set_dropout(double probability, uint64_t seed) {
+  if (!(probability >= 0 && probability < 0.999))
+    fail(Error::Kind::kUsage, "dropout {}: expected 0 to less than 0.999, usually 0.05", probability);
+  has_dropout_ = probability > 0;
+  for (const auto& branch : branches_) branch->set_dropout(probability, seed);
+}
 
 void Adapter::allocate() {
   store_.allocate();

@@ -54,6 +54,8 @@ class Adapter {
   // duplicate, of other widths.
   Adapter(std::span<const Site> sites, std::span<const AdaptedSite> adapted, const std::string& source);
   ~Adapter();
+  // In training, numbers of each branch's input are left out with this probability. Before any graph is built.
+  void set_dropout(double probability, uint64_t seed);
   Adapter(const Adapter&) = delete;
   Adapter& operator=(const Adapter&) = delete;
 

@@ -17,17 +17,25 @@ constexpr AdapterFormatRow kFormats[] = {
 
 constexpr std::string_view kConfig = "adapter_config.json";
 constexpr std::string_view kPeftWeights = "adapter_model.safetensors", kMlxWeights = "adapters.safetensors";
-constexpr std::string_view kLycorisWeights = "adapter.safetensors";  // in the directory of a training run
+// In the directory of a training run; the second of a diffusion transformer's.
+constexpr std::string_view kLycorisWeights[] = {"adapter.safetensors", "lokr_weights.safetensors"};
 
 AdapterFile read_any(const std::filesystem::path& path, const AdapterBase& base) {
   if (std::filesystem::is_directory(path)) {
     if (std::filesystem::exists(path / kMlxWeights)) return read_mlx(path / kConfig, path / kMlxWeights);
-    if (std::filesystem::exists(path / kLycorisWeights) && !std::filesystem::exists(path / kConfig))
-      return read_lycoris(path / kLycorisWeights, base);
+    for (const std::string_view weights : kLycorisWeights)
+      if (std::filesystem::exists(path / weights) && !std::filesystem::exists(path / kConfig))
+        return read_lycoris(path / weights, base);
     return read_peft(path / kConfig, path / kPeftWeights, base);
   }
   if (path.extension() != ".safetensors") return read_gguf_lora(path, base);
-  if (is_lycoris(SafetensorsFile::open(path))) return read_lycoris(path, base);
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  if (file.metadata().contains(kCheckpointKey))
+    fail(Error::Kind::kModel,
+         "{}: is a checkpoint of a training run, expected an adapter; give the run's directory once it holds one: "
+         "train-lm --resume goes on to the end",
+         path.string());
+  if (is_lycoris(file)) return read_lycoris(path, base);
   const std::filesystem::path config = path.parent_path() / kConfig;
   return path.filename() == kMlxWeights ? read_mlx(config, path) : read_peft(config, path, base);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "adapter/adapted_site.h"
+#include "formats/names.h"
 #include "tensor/dtype.h"
 
 namespace patina {
@@ -22,6 +23,9 @@ struct AdapterFile {
   std::string format = {};                      // read: "peft", "gguf", "lycoris", "mlx"
 };
 
+// Key of the metadata of a run's checkpoints, which are no adapters.
+inline constexpr const char* kCheckpointKey = "patina.checkpoint";
+
 // What reading and writing need to know of the base model.
 struct AdapterBase {
   std::string name;          // base_model_name_or_path
@@ -29,6 +33,7 @@ struct AdapterBase {
   int layers = 0;            // of the whole model: PEFT's target_modules depend on it; 0 = not known, reading only
   // Row r of a site's W in Hugging Face order is stored row row_map(layer, site)[r]; empty = identity.
   std::function<std::span<const int32_t>(int layer, std::string_view site)> row_map;
+  ModelFamily family = ModelFamily::kDecoder;  // whose modules its files name
 };
 
 // The formats that can be written: PEFT's directory, llama.cpp's GGUF LoRA file, the safetensors file of LyCORIS and

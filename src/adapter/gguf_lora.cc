@@ -53,6 +53,8 @@ std::vector<float> reordered(const std::vector<float>& matrix, int64_t columns, 
 }  // namespace
 
 std::string gguf_obstacle(std::span<const AdaptedSite> sites) {
+  if (family_of(place_of(sites[0]).site) == ModelFamily::kDit)
+    return "no program reads GGUF adapters of this diffusion transformer; export it as peft or lycoris";
   for (const AdaptedSite& site : sites) {
     const std::string label = site_label(site.layer, site.site);
     if (const auto* lora = std::get_if<LoraFactors>(&site.factors)) {
@@ -134,7 +136,8 @@ AdapterFile read_gguf_lora(const std::filesystem::path& path, const AdapterBase&
   for (const GgufTensor& tensor : file.tensors()) {
     std::string_view weight = tensor.name;
     const auto part = take_part(&weight, PartNames::kGguf);
-    collector.add(part, parse_gguf_tensor_name(weight), tensor.name, tensor.dtype, tensor.shape, tensor.data);
+    collector.add(part, parse_gguf_tensor_name(weight, base.family), tensor.name, tensor.dtype, tensor.shape,
+                  tensor.data);
   }
   AdapterFile adapter;
   adapter.format = "gguf";

@@ -26,16 +26,16 @@ std::string joined(std::string_view path) {
 }
 
 // Names joined by '_' cannot be taken apart, so they are looked up among those of all sites.
-std::map<std::string, SitePlace> joined_names(int layers) {
+std::map<std::string, SitePlace> joined_names(ModelFamily family, int layers) {
   std::map<std::string, SitePlace> names;
-  const auto add = [&](SiteName site, int layer) {
-    const std::string path = hf_module_path(site, layer);
-    names.emplace(joined(path), SitePlace{site, layer});
-    if (path.starts_with(kOfModel)) names.emplace(joined(path.substr(kOfModel.size())), SitePlace{site, layer});
-  };
-  for (size_t s = 0; s < static_cast<size_t>(SiteName::kLmHead); ++s)
-    for (int layer = 0; layer < layers; ++layer) add(static_cast<SiteName>(s), layer);
-  add(SiteName::kLmHead, kNoLayer);
+  for (const SiteName site : sites_of(family)) {
+    const bool head = site == SiteName::kLmHead;
+    for (int layer = head ? kNoLayer : 0; layer < (head ? 0 : layers); ++layer) {
+      const std::string path = hf_module_path(site, layer);
+      names.emplace(joined(path), SitePlace{site, layer});
+      if (path.starts_with(kOfModel)) names.emplace(joined(path.substr(kOfModel.size())), SitePlace{site, layer});
+    }
+  }
   return names;
 }
 
@@ -94,7 +94,7 @@ void write_lycoris(const std::filesystem::path& path, const AdapterFile& adapter
     const auto name = [&](Part part) { return module + std::string(part_suffix(part, PartNames::kLycoris)); };
     for (const PartView& part : parts_of(site)) {
       const Shape shape = part.part == Part::kMagnitude ? Shape{site.out, 1} : part.shape;
-      add_part(&weights, name(part.part), dtype, shape, part.values);
+      add_part(&weights, name(part.part), part_type(part.part, dtype), shape, part.values);
     }
     const auto* lokr = std::get_if<LokrFactors>(&site.factors);
     // Programs disagree on alpha where both factors are whole: equal to dim, it is 1 to all of them.
@@ -109,7 +109,7 @@ void write_lycoris(const std::filesystem::path& path, const AdapterFile& adapter
 
 AdapterFile read_lycoris(const std::filesystem::path& path, const AdapterBase& base) {
   constexpr int kMostLayers = 1024;  // of a model that is not known
-  const std::map<std::string, SitePlace> names = joined_names(base.layers > 0 ? base.layers : kMostLayers);
+  const std::map<std::string, SitePlace> names = joined_names(base.family, base.layers > 0 ? base.layers : kMostLayers);
   const SafetensorsFile file = SafetensorsFile::open(path);
   PartCollector collector(path, PartNames::kLycoris);
   for (const SafetensorsTensor& tensor : file.tensors()) {
@@ -123,10 +123,10 @@ AdapterFile read_lycoris(const std::filesystem::path& path, const AdapterBase& b
   }
   AdapterFile adapter;
   adapter.format = "lycoris";
-  adapter.sites = collector.sites(
-      "LoRA or LoKr factors of a layer of this model",
-      fmt::format("{}{}{}: use the base model the adapter was trained on", kWritten,
-                  joined(hf_module_path(SiteName::kQ, 0)), part_suffix(Part::kLoraA, PartNames::kLycoris)));
+  adapter.sites = collector.sites("LoRA or LoKr factors of a layer of this model",
+                                  fmt::format("{}{}{}: use the base model the adapter was trained on", kWritten,
+                                              joined(hf_module_path(sites_of(base.family).front(), 0)),
+                                              part_suffix(Part::kLoraA, PartNames::kLycoris)));
   for (AdaptedSite& site : adapter.sites) {
     // The stored alpha of rsLoRA already has the root of the rank in it. None, or 0, means a scale of 1.
     if (auto* lora = std::get_if<LoraFactors>(&site.factors)) {

@@ -37,7 +37,8 @@ AdapterFile read_mlx(const std::filesystem::path& config, const std::filesystem:
   for (const SafetensorsTensor& tensor : file.tensors()) {
     std::string_view module = tensor.name;
     const auto part = take_part(&module, PartNames::kMlx);
-    collector.add(part, parse_hf_module_path(module), tensor.name, tensor.dtype, tensor.shape, tensor.data);
+    collector.add(part, parse_hf_module_path(module, ModelFamily::kDecoder), tensor.name, tensor.dtype, tensor.shape,
+                  tensor.data);
   }
   AdapterFile adapter;
   adapter.format = "mlx";

@@ -121,6 +121,8 @@ std::vector<PartView> parts_of(const AdaptedSite& site) {
   return parts;
 }
 
+DType part_type(Part part, DType factors) { return part == Part::kMagnitude ? DType::kF32 : factors; }
+
 std::vector<std::byte> encode_part(const std::string& tensor, std::span<const float> values, DType dtype) {
   const auto count = static_cast<int64_t>(values.size());
   std::vector<std::byte> stored(static_cast<size_t>(bytes_of(dtype, count)));
@@ -139,7 +141,7 @@ void add_part(SafetensorsWriter* writer, const std::string& tensor, DType dtype,
 }
 
 SitePlace place_of(const AdaptedSite& site) {
-  const auto known = site_from_alias(site.site);
+  const auto known = site_from_name(site.site);
   PATINA_CHECK(known, "site {}", site.site);
   return {*known, site.layer};
 }

@@ -38,6 +38,9 @@ struct PartView {
   std::span<const float> values;
 };
 std::vector<PartView> parts_of(const AdaptedSite& site);
+// The type that a part gets in a file whose factors are of type `factors`. A magnitude stays F32: it multiplies the
+// whole weight, so that its rounding would be one of the weight, which may be far larger than the change.
+DType part_type(Part part, DType factors);
 // Values as they are stored. Error(kModel) where one of them is too large for the type.
 std::vector<std::byte> encode_part(const std::string& tensor, std::span<const float> values, DType dtype);
 // Adds a tensor to a file; without a copy where it is stored as it is, so `values` must stay until the file is written.

@@ -100,28 +100,28 @@ std::vector<std::string> target_modules(std::span<const AdaptedSite> sites, int 
   std::vector<std::string> targets;
   for (const auto& [site, adapted] : layers_of) {
     PATINA_CHECK(*adapted.rbegin() < layers, "layer {} of {}", *adapted.rbegin(), layers);
-    const std::string path = hf_module_path(site, *adapted.begin());
     if (site == SiteName::kLmHead || static_cast<int>(adapted.size()) == layers)
-      targets.push_back(path.substr(path.rfind('.') + 1));
+      targets.push_back(hf_module_end(site));
     else
       for (const int layer : adapted) targets.push_back(hf_module_path(site, layer));
   }
   return targets;
 }
 
-std::optional<SitePlace> parse_module(std::string_view module) {
-  auto place = parse_hf_module_path(module);
-  if (!place && module.starts_with(kHeadless)) place = parse_hf_module_path(module.substr(kHeadless.size()));
+std::optional<SitePlace> parse_module(std::string_view module, ModelFamily family) {
+  auto place = parse_hf_module_path(module, family);
+  if (!place && module.starts_with(kHeadless)) place = parse_hf_module_path(module.substr(kHeadless.size()), family);
   return place;
 }
 
 // Layers that the config names and the weights lack, and the other way round.
-void check_targets(const PeftConfig& config, const AdapterFile& adapter, int layers, const std::string& weights) {
+void check_targets(const PeftConfig& config, const AdapterFile& adapter, const AdapterBase& base,
+                   const std::string& weights) {
   std::set<std::string> expected, found;
+  int layers = base.layers;
   // An adapter of a deeper model agrees with itself; that it does not fit this one is said by read_adapter().
   for (const AdaptedSite& site : adapter.sites) layers = std::max(layers, site.layer + 1);
-  for (size_t s = 0; s <= static_cast<size_t>(SiteName::kLmHead); ++s) {
-    const auto site = static_cast<SiteName>(s);
+  for (const SiteName site : sites_of(base.family)) {
     const bool head = site == SiteName::kLmHead;
     for (int layer = head ? kNoLayer : 0; layer < (head ? 0 : layers); ++layer)
       if (const std::string module = hf_module_path(site, layer); config.targets(module, layer))
@@ -166,12 +166,12 @@ void write_peft(const std::filesystem::path& directory, const AdapterFile& adapt
     if (alpha_of(site) != alpha) alphas[module] = number(alpha_of(site));
     for (const PartView& part : parts_of(site)) {
       const std::string tensor = fmt::format("{}{}{}", kPrefix, module, part_suffix(part.part, PartNames::kPeft));
-      add_part(&weights, tensor, dtype, part.shape, part.values);
+      add_part(&weights, tensor, part_type(part.part, dtype), part.shape, part.values);
     }
   }
   const bool lokr = is_lokr(adapter.sites[0]);
   Json config = {{"peft_type", lokr ? "LOKR" : "LORA"},
-                 {"task_type", "CAUSAL_LM"},
+                 {"task_type", base.family == ModelFamily::kDecoder ? Json("CAUSAL_LM") : Json()},
                  {"base_model_name_or_path", base.name},
                  {"r", rank},
                  {lokr ? "alpha" : "lora_alpha", number(alpha)},
@@ -218,15 +218,17 @@ AdapterFile read_peft(const std::filesystem::path& config_path, const std::files
       module.remove_suffix(std::string_view(kMagnitudeWeight).size());
       part = take_part(&module, PartNames::kPeft);
     }
-    collector.add(part, parse_module(module), tensor.name, tensor.dtype, tensor.shape, tensor.data);
+    collector.add(part, parse_module(module, base.family), tensor.name, tensor.dtype, tensor.shape, tensor.data);
   }
   AdapterFile adapter;
   adapter.format = "peft";
-  adapter.sites = collector.sites(
-      "factors of a known layer",
-      fmt::format("{}{}{}: train with target_modules among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
-                  "down_proj, lm_head",
-                  kPrefix, hf_module_path(SiteName::kQ, 0), part_suffix(Part::kLoraA, PartNames::kPeft)));
+  const std::vector<SiteName> known = sites_of(base.family);
+  std::string modules;
+  for (const SiteName site : known) modules += (modules.empty() ? "" : ", ") + hf_module_end(site);
+  const std::string first = std::string(kPrefix) + hf_module_path(known.front(), 0);
+  adapter.sites =
+      collector.sites("factors of a known layer", fmt::format("{}{}: train with target_modules among {}", first,
+                                                              part_suffix(Part::kLoraA, PartNames::kPeft), modules));
   for (AdaptedSite& site : adapter.sites) {
     const std::string module = hf_module_path(place_of(site).site, site.layer);
     if (is_lokr(site) != config.is_lokr() || is_dora(site) != config.is_dora())
@@ -249,7 +251,7 @@ AdapterFile read_peft(const std::filesystem::path& config_path, const std::files
            module, rank_of(site), rank, config.path());
     std::visit([&](auto& factors) { factors.alpha = alpha; }, site.factors);
   }
-  if (base.layers > 0 && config.tells_targets()) check_targets(config, adapter, base.layers, weights);
+  if (base.layers > 0 && config.tells_targets()) check_targets(config, adapter, base, weights);
   adapter.base_model = config.base_model();
   adapter.metadata = own_metadata(file);
   return adapter;

@@ -44,8 +44,8 @@ bool matches_glob(std::string_view glob, std::string_view text) {
 }
 
 bool matches(std::string_view glob, const Site& site) {
-  const auto name = site_from_alias(glob);
-  return (name && site_name(*name) == site.name) || matches_glob(glob, site_label(site.layer, site.name));
+  const auto name = site_from_name(site.name);
+  return (name && answers_to(*name, glob)) || matches_glob(glob, site_label(site.layer, site.name));
 }
 
 }  // namespace

@@ -66,6 +66,21 @@ void sync_directory(const std::filesystem::path& directory) {
     fail_io("sync the directory", directory, errno, "check the disk");
 }
 
+// Names of the temporary files that exist, for remove_unfinished_files(). A process writes a few files at a time; one
+// for which there is no room here stays behind where a signal ends the process, as after a kill.
+constinit std::atomic<const char*> unfinished[8];
+static_assert(std::atomic<const char*>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
+
+void add_unfinished(const char* path) {
+  for (std::atomic<const char*>& slot : unfinished)
+    if (const char* expected = nullptr; slot.compare_exchange_strong(expected, path)) return;
+}
+
+void drop_unfinished(const char* path) {
+  for (std::atomic<const char*>& slot : unfinished)
+    if (const char* expected = path; slot.compare_exchange_strong(expected, nullptr)) return;
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
@@ -145,11 +160,13 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path) {
   } while (descriptor_ < 0 && (errno == EEXIST || errno == EINTR));
   if (descriptor_ < 0)
     fail_io("create a temporary file beside it", path, errno, "check that its directory exists and is writable");
+  add_unfinished(temporary_.c_str());
 }
 
 AtomicFile::~AtomicFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  drop_unfinished(temporary_.c_str());
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
@@ -173,8 +190,14 @@ void AtomicFile::commit() {
     fail_io("close the file", path_, errno, "check the free space of the disk");
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)
     fail_io("put the new file in place", path_, errno, "check the permissions of its directory");
+  drop_unfinished(temporary_.c_str());
   temporary_.clear();
   sync_directory(directory_of(path_));
+}
+
+void remove_unfinished_files() {
+  for (const std::atomic<const char*>& slot : unfinished)
+    if (const char* const path = slot) ::unlink(path);
 }
 
 void write_file(const std::filesystem::path& path, std::string_view content) {

@@ -61,6 +61,10 @@ class AtomicFile {
   int64_t written_bytes_ = 0;
 };
 
+// Removes the temporary files of the AtomicFiles that are being written. May be called in a handler of a signal that
+// then ends the process, and nowhere else.
+void remove_unfinished_files();
+
 // AtomicFile with the whole content at once.
 void write_file(const std::filesystem::path& path, std::string_view content);
 

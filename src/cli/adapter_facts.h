@@ -18,6 +18,8 @@ struct AdapterFacts {
   std::set<int> layers;            // lm_head not among them
   std::vector<std::string> sites;  // "q", in the order of the file
   std::set<std::string> lokr;      // "w1 [4, 6] whole, w2 [8, 12] low-rank"
+  int64_t lokr_factor = 0;         // the --lokr-factor that gives factors of these shapes; 0: no single one does
+  bool lokr_decompose_both = false;
   int64_t parameters = 0;
 };
 AdapterFacts adapter_facts(std::span<const AdaptedSite> sites);

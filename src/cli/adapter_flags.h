@@ -1,6 +1,7 @@
 // The options that say what adapter is trained.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,10 @@ void add_adapter_options(CommandLine& line, AdapterFlags& flags);
 
 // What the flags come to. Error(kUsage) where one was given that the type does not have, or a pattern cannot be read.
 AdapterOptions adapter_options(const AdapterFlags& flags, uint64_t seed);
+// What they come to where the adapter is there already: what `sites` are, with the dropout of the flags. Patterns in
+// the flags then name the sites that differ. Error(kUsage) naming the flag that says otherwise; `source` is the
+// adapter's path.
+AdapterOptions take_over(std::span<const AdaptedSite> sites, const std::string& source, AdapterFlags& flags);
 
 // "lokr, dim 16, alpha 16, factor 8, dropout 0.05"
 std::string describe(const AdapterFlags& flags, const AdapterOptions& options);

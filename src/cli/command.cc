@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <set>
 #include <string>
 
@@ -17,7 +18,7 @@ namespace {
 
 // Reads the whole text as a number; the text after "expected" of a message where that is not possible or not accepted.
 template <typename Number>
-CLI::Validator number(const std::string& expected, bool (*accepted)(Number)) {
+CLI::Validator number(const std::string& expected, std::function<bool(Number)> accepted) {
   return CLI::Validator(
       [expected, accepted](std::string& text) -> std::string {
         Number value{};
@@ -59,8 +60,9 @@ bool in_config(const CLI::ParseError& error, int argc, char** argv) {
 
 }  // namespace
 
-CLI::Validator finite() {
-  return number<double>("a number", [](double value) { return std::isfinite(value); });
+CLI::Validator between(double least, double most) {
+  return number<double>(fmt::format("a number from {} to {}", least, most),
+                        [=](double value) { return value >= least && value <= most; });
 }
 
 CLI::Validator above_zero() {

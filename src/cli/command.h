@@ -21,11 +21,14 @@ int run_eval(const Command& command, int argc, char** argv);
 int run_generate(const Command& command, int argc, char** argv);
 int run_train_lm(const Command& command, int argc, char** argv);
 int plan_train_lm(const Command& command, int argc, char** argv);  // of patina plan
+int run_train_dit(const Command& command, int argc, char** argv);
+int plan_train_dit(const Command& command, int argc, char** argv);  // of patina plan
 int run_plan(const Command& command, int argc, char** argv);
 int run_export(const Command& command, int argc, char** argv);
 int run_merge(const Command& command, int argc, char** argv);
 int run_convert(const Command& command, int argc, char** argv);
 int run_gemmbench(const Command& command, int argc, char** argv);
+int run_self_test(const Command& command, int argc, char** argv);
 
 // The parser of a command: --help and --config are there already; unknown flags and unknown keys of a file are refused.
 class CommandLine : public CLI::App {
@@ -43,8 +46,9 @@ class CommandLine : public CLI::App {
 // A check that the help does not describe: the option's own text does.
 inline CLI::Validator quiet(CLI::Validator check) { return check.description(""); }
 
-// Checks of numbers, which must be finite: any; above 0; 0 or more; above 0 and at most 1; a seed of 64 bits.
-CLI::Validator finite();
+// Checks of numbers, which must be finite: from `least` to `most`; above 0; 0 or more; above 0 and at most 1; a seed of
+// 64 bits.
+CLI::Validator between(double least, double most);
 CLI::Validator above_zero();
 CLI::Validator not_negative();
 CLI::Validator fraction();

@@ -35,14 +35,42 @@ AdapterBase adapter_base(const DecoderModel& model) {
   return base;
 }
 
-AdapterFile read_fitting_adapter(const DecoderModel& model, const std::filesystem::path& path) {
+AdapterBase adapter_base(const DitModel& model) {
+  AdapterBase base;
+  const std::filesystem::path path = model.files().path();
+  // Files of one name lie in directories that tell them apart.
+  base.name = (path.stem().string().starts_with("diffusion_pytorch_model") || path.stem() == "model"
+                   ? std::filesystem::absolute(path).parent_path().filename()
+                   : path.stem())
+                  .string();
+  base.architecture = kDitArchitecture;
+  base.family = ModelFamily::kDit;
+  base.layers = model.config().layers;
+  return base;
+}
+
+namespace {
+
+template <typename Model>
+AdapterFile read_fitting(const Model& model, const std::filesystem::path& model_path,
+                         const std::filesystem::path& path) {
   AdapterFile file = read_adapter(path, adapter_base(model));
   in_model_order(model.sites(), file.sites, path.string());
   const auto trained_on = file.metadata.find(kBaseFingerprint);
   if (trained_on != file.metadata.end() && trained_on->second != model.fingerprint())
     say("patina: warning: {}: this adapter was trained on another model file than {}\n", path.string(),
-        model.file().path().string());
+        model_path.string());
   return file;
+}
+
+}  // namespace
+
+AdapterFile read_fitting_adapter(const DecoderModel& model, const std::filesystem::path& path) {
+  return read_fitting(model, model.file().path(), path);
+}
+
+AdapterFile read_fitting_adapter(const DitModel& model, const std::filesystem::path& path) {
+  return read_fitting(model, model.files().path(), path);
 }
 
 std::unique_ptr<Adapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path) {

@@ -13,6 +13,7 @@
 #include "data/dataset.h"
 #include "data/tokenizer.h"
 #include "model/decoder_model.h"
+#include "model/dit_model.h"
 
 namespace patina {
 
@@ -25,8 +26,10 @@ struct LanguageModel {
 LanguageModel load_language_model(const std::filesystem::path& path);
 
 AdapterBase adapter_base(const DecoderModel& model);
+AdapterBase adapter_base(const DitModel& model);
 // An adapter file whose sites all fit the model. Warns on stderr where it tells that it was trained on another model.
 AdapterFile read_fitting_adapter(const DecoderModel& model, const std::filesystem::path& path);
+AdapterFile read_fitting_adapter(const DitModel& model, const std::filesystem::path& path);
 // The same, ready to run; null for an empty path.
 std::unique_ptr<Adapter> load_adapter(const DecoderModel& model, const std::filesystem::path& path);
 

@@ -6,6 +6,13 @@ namespace patina {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// What a directory may hold beside a PEFT adapter: after an export they would be of another one than it.
+constexpr const char* kOtherFiles[] = {"adapter.gguf", "adapter.safetensors", "adapters.safetensors", "train_log.json"};
+
+}  // namespace
+
 int run_export(const Command& command, int argc, char** argv) {
   std::string model_path, adapter_path, out, format_name, type = "f32";
   bool overwrite = false;
@@ -39,6 +46,9 @@ int run_export(const Command& command, int argc, char** argv) {
   check_output_file(file, model_path, overwrite);
   if (format.is_directory) {
     std::error_code error;
+    for (const char* other : kOtherFiles)
+      if (fs::exists(fs::path(out) / other, error))
+        fail(Error::Kind::kUsage, "--out {}: holds {} of another adapter; choose another directory", out, other);
     fs::create_directories(out, error);
     if (error) fail(Error::Kind::kIo, "--out {}: cannot be made: {}; choose another directory", out, error.message());
   }

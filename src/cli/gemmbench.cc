@@ -1,5 +1,4 @@
 // patina gemmbench: the speed and the precision of the frozen product on this machine, beside OpenBLAS's sgemm.
-#include <algorithm>
 #include <charconv>
 
 #include "backend/cpu/cpu_backend.h"
@@ -7,8 +6,8 @@
 #include "cli/common.h"
 #include "cli/console.h"
 #include "cli/gemmbench_report.h"
+#include "cli/lists.h"
 #include "measure/machine.h"
-#include "quant/decode.h"
 
 namespace patina {
 
@@ -16,45 +15,13 @@ namespace {
 
 constexpr int64_t kMostTokens = 1 << 16;
 
-// The items of a list with commas between them, each read by `item` and none twice.
-template <typename Item>
-std::vector<Item> read_list(const char* flag, std::string_view text, Item (*item)(std::string_view)) {
-  std::vector<Item> items;
-  while (true) {
-    const size_t comma = text.find(',');
-    const std::string_view word = text.substr(0, comma);
-    const Item value = item(word);
-    if (std::ranges::find(items, value) != items.end())
-      fail(Error::Kind::kUsage, "{}: \"{}\" is there twice", flag, word);
-    items.push_back(value);
-    if (comma == std::string_view::npos) return items;
-    text.remove_prefix(comma + 1);
-  }
-}
-
-int64_t read_tokens(std::string_view word) {
+int64_t read_tokens(const char* flag, std::string_view word) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   if (error != std::errc() || end != word.data() + word.size() || value < 1 || value > kMostTokens)
-    fail(Error::Kind::kUsage, "--seq: expected whole numbers from 1 to {} with commas between them, found \"{}\"",
+    fail(Error::Kind::kUsage, "{}: expected whole numbers from 1 to {} with commas between them, found \"{}\"", flag,
          kMostTokens, word);
   return value;
-}
-
-DType read_type(std::string_view word) {
-  std::string known;
-  for (const DTypeInfo& row : all_dtypes()) {
-    if (!is_decodable(row.dtype)) continue;
-    if (row.name == word) return row.dtype;
-    known += (known.empty() ? "" : ", ") + std::string(row.name);
-  }
-  fail(Error::Kind::kUsage, "--types: \"{}\" is no weight type that Patina reads; choose from {}", word, known);
-}
-
-Formulation read_formulation(std::string_view word) {
-  for (const FormulationName& row : kFormulations)
-    if (row.name == word) return row.formulation;
-  fail(Error::Kind::kUsage, "--formulations: \"{}\" is none; choose from fused, mm, outprod", word);
 }
 
 constexpr const char* kFooter =
@@ -102,8 +69,8 @@ int run_gemmbench(const Command& command, int argc, char** argv) {
   }
   options.shape = model_shape(shape);
   options.tokens = read_list<int64_t>("--seq", tokens, read_tokens);
-  options.types = read_list<DType>("--types", types, read_type);
-  options.formulations = read_list<Formulation>("--formulations", formulations, read_formulation);
+  options.types = read_types("--types", types);
+  options.formulations = read_formulations("--formulations", formulations);
   options.emulate = !emulate.empty();
   if (json_option->count() > 0 && json_path.empty())
     fail(Error::Kind::kUsage, "--json: expected a file name, got nothing");

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/file.h"
+
 namespace patina {
 
 namespace {
@@ -15,10 +17,19 @@ std::atomic<int> received{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
 
 void on_signal(int signal) {
-  if (received.exchange(signal) != 0) _exit(128 + signal);
+  if (received.exchange(signal) != 0) {
+    remove_unfinished_files();
+    _exit(128 + signal);
+  }
   constexpr std::string_view kText =
       "\npatina: ending; a step that has begun is finished first and the adapter written; once more to stop at once\n";
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText.data(), kText.size());
+}
+
+// Set with SA_RESETHAND: what is raised here ends the process, so that its parent sees by which signal.
+void on_last_signal(int signal) {
+  remove_unfinished_files();
+  raise(signal);
 }
 
 // Written before the handler is set, read by it alone.
@@ -46,6 +57,17 @@ void watch_mapped_file(std::span<const std::byte> bytes, const std::string& path
   action.sa_sigaction = on_bus_error;
   action.sa_flags = SA_SIGINFO;
   sigaction(SIGBUS, &action, nullptr);
+}
+
+void clean_up_on_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_last_signal;
+  action.sa_flags = SA_RESETHAND;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
 }
 
 void catch_interrupts() {

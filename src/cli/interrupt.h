@@ -7,6 +7,9 @@
 
 namespace patina {
 
+// From now on SIGINT, SIGTERM and SIGHUP end the process as they do by themselves, but leave no half written file.
+// Those that are ignored (nohup) stay so.
+void clean_up_on_signals();
 // SIGINT, SIGTERM and, where it is not ignored, SIGHUP: the first asks a run to end after the step in progress, the
 // second ends the process at once.
 void catch_interrupts();

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/interrupt.h"
 
 namespace patina {
 
@@ -18,11 +19,14 @@ constexpr std::array kCommands = {
     Command{"eval", "Measure the loss and perplexity of a model on a data set.", run_eval},
     Command{"generate", "Answer a prompt.", run_generate},
     Command{"train-lm", "Train an adapter of a language model: LoRA, DoRA or LoKr.", run_train_lm},
-    Command{"plan", "Tell what a run of train-lm would take: memory, steps, time.", run_plan},
+    Command{"train-dit", "Train an adapter of the ACE-Step music diffusion transformer: LoRA, DoRA or LoKr.",
+            run_train_dit},
+    Command{"plan", "Tell what a run of train-lm or train-dit would take: memory, steps, time.", run_plan},
     Command{"export", "Write an adapter in another format.", run_export},
     Command{"merge", "Write a model file with an adapter in its weights.", run_merge},
     Command{"convert", "Write a model file in another type.", run_convert},
     Command{"gemmbench", "Measure the frozen products on this machine, beside OpenBLAS.", run_gemmbench},
+    Command{"self-test", "Prove this build on synthetic models: gradients, adapters, files, training.", run_self_test},
 };
 
 void print_help() {
@@ -82,5 +86,6 @@ int run_program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   patina::prepare_streams();
+  patina::clean_up_on_signals();
   return patina::run_program(argc, argv);
 }

@@ -10,6 +10,7 @@ namespace {
 
 // Below it, a person should hear that much of the adapter is lost.
 constexpr double kEnough = 0.9;
+constexpr double kMostWeight = 1000.0;  // a larger one can only be a mistake
 
 }  // namespace
 
@@ -22,7 +23,7 @@ int run_merge(const Command& command, int argc, char** argv) {
   line.option("--model", model_path, "FILE", "GGUF model; it is never changed.")->required();
   line.option("--adapter", adapter_path, "PATH", kAdapterHelp)->required();
   line.option("--weight", weight, "NUMBER", "Strength: the change of every weight is multiplied by it.")
-      ->check(finite());
+      ->check(between(-kMostWeight, kMostWeight));
   line.option("--out", out, "FILE", "GGUF file to write.")->required();
   line.add_option("--type", type,
                   "Type of the adapted tensors: f32, f16, bf16, q8_0, q4_0 or q4_1; all others stay as they are. The "

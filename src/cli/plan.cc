@@ -11,7 +11,8 @@ namespace patina {
 
 namespace {
 
-const std::map<std::string_view, int (*)(const Command&, int, char**)> kPlanned = {{"train-lm", plan_train_lm}};
+const std::map<std::string_view, int (*)(const Command&, int, char**)> kPlanned = {{"train-dit", plan_train_dit},
+                                                                                   {"train-lm", plan_train_lm}};
 
 }  // namespace
 

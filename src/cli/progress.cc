@@ -43,15 +43,21 @@ Progress::~Progress() { clear_bar(); }
 void Progress::on_step(const StepReport& step) {
   const auto now = std::chrono::steady_clock::now();
   tokens_ += step.tokens;
+  for (const Figure& figure : step.figures)
+    if (figure.name == std::string_view(kAudioSeconds)) audio_seconds_ += figure.value;
   ++steps_;
   const double elapsed = seconds(now - start_), before = mean_loss_;
   const double left = elapsed / static_cast<double>(steps_) * static_cast<double>(step.total_steps - step.step);
   mean_loss_ += (step.loss - mean_loss_) / static_cast<double>(std::min(steps_, kStepsOfMean));
   const std::string_view trend = steps_ < 2 ? "" : mean_loss_ < before ? " falling" : " rising";
-  const std::string figures = fmt::format("step {}/{}  loss {:.4f}{}  lr {:.2e}  {:.0f} tokens/s  left {}  resident {}",
-                                          step.step, step.total_steps, mean_loss_, trend, step.learning_rate,
-                                          static_cast<double>(tokens_) / std::max(elapsed, 1e-9), duration_text(left),
-                                          bytes_text(resident_bytes()));
+  const double rate = (audio_seconds_ > 0.0 ? audio_seconds_ : static_cast<double>(tokens_)) / std::max(elapsed, 1e-9);
+  const std::string speed = audio_seconds_ > 0.0 ? fmt::format("{:.2f} audio s/s ({:.1f} h to {} s)", rate,
+                                                               static_cast<double>(kGoodAudioSeconds) / rate / 3600.0,
+                                                               grouped(kGoodAudioSeconds))
+                                                 : fmt::format("{:.0f} tokens/s", rate);
+  const std::string figures =
+      fmt::format("step {}/{}  loss {:.4f}{}  lr {:.2e}  {}  left {}  resident {}", step.step, step.total_steps,
+                  mean_loss_, trend, step.learning_rate, speed, duration_text(left), bytes_text(resident_bytes()));
   if (terminal_) {
     draw_bar(step, figures);
   } else if (step.step == 1 || seconds(now - last_line_) >= kSecondsBetweenLines) {

@@ -8,6 +8,9 @@
 
 namespace patina {
 
+// Of training that was found to make a good adapter of a music model.
+inline constexpr int64_t kGoodAudioSeconds = 85000;
+
 class Progress {
  public:
   Progress();
@@ -27,6 +30,7 @@ class Progress {
   const bool terminal_, colour_;
   bool bar_shown_ = false;
   int64_t tokens_ = 0, steps_ = 0;  // of this process
+  double audio_seconds_ = 0.0;      // the same, where it trains on audio
   double mean_loss_ = 0.0;          // of the last steps, about
   std::chrono::steady_clock::time_point start_, last_line_;
 };

@@ -12,10 +12,11 @@ namespace {
 
 constexpr size_t kEpochsWithNorms = 8;  // the rest would make logs and checkpoints grow without end
 
-// "q" of "layers.3.q.lora_a".
+// "cross.q" of "layers.3.cross.q.lora_a", "lm_head" of "lm_head.lora_a".
 std::string site_of(const std::string& parameter) {
-  const size_t end = parameter.rfind('.'), begin = parameter.rfind('.', end - 1);
-  return parameter.substr(begin + 1, end - begin - 1);
+  constexpr std::string_view kLayers = "layers.";
+  const size_t begin = parameter.starts_with(kLayers) ? parameter.find('.', kLayers.size()) + 1 : 0;
+  return parameter.substr(begin, parameter.rfind('.') - begin);
 }
 
 // Without what would move a terminal's cursor.

@@ -74,7 +74,7 @@ void add_train_options(CommandLine& line, TrainFlags& flags) {
 
 void resolve_train_flags(TrainFlags& flags) {
   TrainOptions& options = flags.options;
-  flags.adapter = adapter_options(flags.adapter_flags, options.seed);
+  if (flags.init_adapter.empty()) flags.adapter = adapter_options(flags.adapter_flags, options.seed);
   options.schedule = kSchedules.at(flags.schedule);
   resolve_run_flags(flags.run, options);
   parse_recompute(flags.memory.recompute, 1);
@@ -91,38 +91,20 @@ void resolve_train_flags(TrainFlags& flags) {
   }
 }
 
-void take_over(const AdapterFile& initial, int layers, const std::set<std::string>& asked_sites, TrainFlags& flags) {
+void take_over(const AdapterFile& initial, int layers, const std::set<std::string>& asked, TrainFlags& flags) {
+  flags.adapter = take_over(initial.sites, flags.init_adapter, flags.adapter_flags);
   const AdapterFacts facts = adapter_facts(initial.sites);
-  const auto check = [&](const CLI::Option* option, bool agrees, const std::string& found) {
+  const auto check = [&](const CLI::Option* option, bool agrees, const auto& found) {
     if (option->count() > 0 && !agrees)
-      fail(Error::Kind::kUsage, "{} {} contradicts {}, which has {}; leave {} out", option->get_name(),
-           option->results().front(), flags.init_adapter, found, option->get_name());
+      fail(Error::Kind::kUsage, "{} {} contradicts --init-adapter {}, which has {} {}; leave {} out",
+           option->get_name(), option->results().front(), flags.init_adapter, option->get_name().substr(2),
+           fmt::join(found, ", "), option->get_name());
   };
-  const auto list = [](const auto& values) { return fmt::format("{}", fmt::join(values, ", ")); };
   const int first = layers - static_cast<int>(facts.layers.size());
   const bool top = facts.layers.empty() || *facts.layers.begin() == first;
-  AdapterFlags& asked = flags.adapter_flags;
-  for (const CLI::Option* option : asked.of_fresh)
-    if (option->count() > 0)
-      fail(Error::Kind::kUsage, "{} is for a fresh adapter, {} is there already; leave it out", option->get_name(),
-           flags.init_adapter);
-  const bool lokr = flags.adapter.kind == AdapterKind::kLokr;
-  check(asked.type_option, facts.kinds == std::set{asked.type}, "type " + list(facts.kinds));
-  check(lokr ? asked.dim_option : asked.rank_option, facts.ranks == std::set{flags.adapter.rank},
-        "rank " + list(facts.ranks));
-  check(lokr ? asked.lokr_alpha_option : asked.alpha_option, facts.alphas == std::set{flags.adapter.alpha},
-        "alpha " + list(facts.alphas));
-  check(flags.sites_option, asked_sites == std::set(facts.sites.begin(), facts.sites.end()),
-        "sites " + list(facts.sites));
+  check(flags.sites_option, asked == std::set(facts.sites.begin(), facts.sites.end()), facts.sites);
   check(flags.layers_option, top && (flags.layers > 0 ? flags.layers : layers) == std::ssize(facts.layers),
-        "layers " + list(facts.layers));
-  asked.type = list(facts.kinds);
-  if (facts.kinds.contains("lokr"))
-    flags.adapter.kind = AdapterKind::kLokr;
-  else
-    flags.adapter.kind = facts.kinds.contains("dora") ? AdapterKind::kDora : AdapterKind::kLora;
-  flags.adapter.rank = *facts.ranks.rbegin();
-  flags.adapter.alpha = *facts.alphas.rbegin();
+        facts.layers);
   flags.layers = first == 0 ? 0 : std::ssize(facts.layers);
 }
 

@@ -7,6 +7,7 @@
 #include "cli/lm_samples.h"
 #include "cli/memory.h"
 #include "cli/run_settings.h"
+#include "cli/self_test.h"
 #include "cli/train_fit.h"
 #include "cli/train_run.h"
 #include "formats/names.h"
@@ -17,7 +18,7 @@ namespace {
 
 // Options whose default depends on another or on the model: were they given?
 struct Given {
-  const CLI::Option *context, *batch_tokens;
+  const CLI::Option *context, *batch_tokens, *self_test;
 };
 
 Given add_options(CommandLine& line, LmFlags& flags) {
@@ -64,6 +65,7 @@ Given add_options(CommandLine& line, LmFlags& flags) {
       ->check(not_negative())
       ->needs(prompts);
   add_train_options(line, flags);
+  given.self_test = line.add_flag(kSelfTestFlag, kSelfTestHelp);
   return given;
 }
 
@@ -96,7 +98,8 @@ void print_masks(const Dataset& data, const Tokenizer& tokenizer, int64_t count)
 
 std::set<std::string> asked_sites(const LmFlags& flags) {
   std::set<std::string> names;
-  for (const SiteName site : parse_sites(flags.sites)) names.insert(std::string(site_name(site)));
+  for (const SiteName site : parse_sites(flags.sites, ModelFamily::kDecoder))
+    names.insert(std::string(site_name(site)));
   return names;
 }
 
@@ -154,6 +157,7 @@ int train(LmFlags& flags, const Given& given, EventWriter& events) {
   const std::unique_ptr<Adapter> adapter =
       initial ? std::make_unique<Adapter>(model.weights.sites(), initial->sites, flags.init_adapter)
               : std::make_unique<Adapter>(sites, flags.adapter);
+  if (initial) adapter->set_dropout(flags.adapter.dropout, flags.options.seed);
   const int64_t budget_bytes = memory_budget(flags.memory.memory);
   const OptimizerMemory optimizer = optimizer_memory(adapter->parameters(), flags.options.optimizer, flags.threads);
   const int64_t fixed_bytes = process_bytes + 2 * static_cast<int64_t>(adapter->parameters().values().size_bytes()) +
@@ -219,6 +223,7 @@ int train(LmFlags& flags, const Given& given, EventWriter& events) {
                          return estimate_time(trainer, middle.products(), fitted.micro,
                                               flags.options.gradients.formulation, cpu_backend(), pool);
                        },
+                       [](const TimeEstimate&) { return std::string(); },
                        [&](std::span<const OutputDirectory::File> written) { return usage_text(lm, written); }},
                       std::move(place), events);
 }
@@ -229,12 +234,24 @@ int run(const Command& command, int argc, char** argv, bool plan_only) {
   flags.plan_only = plan_only;
   CommandLine line(command);
   const Given given = add_options(line, flags);
-  return run_train_command(line, flags, argc, argv, [&](EventWriter& events) { return train(flags, given, events); });
+  return run_train_command(line, flags, argc, argv, [&](EventWriter& events) {
+    if (given.self_test->count() > 0)  // its own command line does not come here
+      fail(Error::Kind::kUsage,
+           "{0}: goes with patina train-lm itself, not with plan or a file of flags; run patina train-lm {0}",
+           kSelfTestFlag);
+    return train(flags, given, events);
+  });
 }
 
 }  // namespace
 
-int run_train_lm(const Command& command, int argc, char** argv) { return run(command, argc, argv, false); }
+int run_train_lm(const Command& command, int argc, char** argv) {
+  if (asks_for_self_test(argc, argv)) {
+    const Subject subjects[] = {product_subject(), lm_subject()};
+    return run_self_test_command(command, subjects, kSelfTestFlag, argc, argv);
+  }
+  return run(command, argc, argv, false);
+}
 int plan_train_lm(const Command& command, int argc, char** argv) { return run(command, argc, argv, true); }
 
 }  // namespace patina

@@ -22,9 +22,10 @@ namespace {
 constexpr const char* kPeftFile = "adapter_model.safetensors";
 constexpr const char* kGgufFile = "adapter.gguf";
 constexpr const char* kLycorisFile = "adapter.safetensors";
+constexpr const char* kDitLokrFile = "lokr_weights.safetensors";  // by which players of the music model know it
 constexpr const char* kLogFile = "train_log.json";
 // A directory with an adapter_config.json is complete: it comes last.
-constexpr const char* kFiles[] = {kPeftFile, kLycorisFile, kGgufFile, kLogFile, "adapter_config.json"};
+constexpr const char* kFiles[] = {kPeftFile, kLycorisFile, kDitLokrFile, kGgufFile, kLogFile, "adapter_config.json"};
 
 // Names of what this process, or one that was killed, makes in the directory while it writes.
 constexpr std::string_view kStaging = ".patina-", kHalfReport = ".report.html.", kHalfLog = ".train_log.json.";
@@ -88,7 +89,10 @@ OutputDirectory::~OutputDirectory() {
 std::vector<OutputDirectory::File> OutputDirectory::write(const AdapterFile& adapter, const AdapterBase& base,
                                                           const Json& log) {
   const fs::path staging = path_ / fmt::format("{}{}", kStaging, getpid());
-  const bool peft = format_obstacle(AdapterFormat::kPeft, adapter.sites).empty();
+  const bool dit_lokr =
+      base.family == ModelFamily::kDit && std::holds_alternative<LokrFactors>(adapter.sites[0].factors);
+  const char* const lycoris = dit_lokr ? kDitLokrFile : kLycorisFile;
+  const bool peft = !dit_lokr && format_obstacle(AdapterFormat::kPeft, adapter.sites).empty();
   const bool gguf = format_obstacle(AdapterFormat::kGguf, adapter.sites).empty();
   std::error_code error;
   fs::create_directory(staging, error);
@@ -97,7 +101,7 @@ std::vector<OutputDirectory::File> OutputDirectory::write(const AdapterFile& ada
     if (peft)
       write_adapter(AdapterFormat::kPeft, staging, adapter, base);
     else
-      write_adapter(AdapterFormat::kLycoris, staging / kLycorisFile, adapter, base);
+      write_adapter(AdapterFormat::kLycoris, staging / lycoris, adapter, base);
     if (gguf) write_adapter(AdapterFormat::kGguf, staging / kGgufFile, adapter, base);
     write_file(staging / kLogFile, log.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     for (const char* file : kFiles) {
@@ -119,7 +123,7 @@ std::vector<OutputDirectory::File> OutputDirectory::write(const AdapterFile& ada
     files.push_back(
         {path_ / file, format, static_cast<int64_t>(tensors), static_cast<int64_t>(fs::file_size(path_ / file))});
   };
-  const char* weights = peft ? kPeftFile : kLycorisFile;
+  const char* weights = peft ? kPeftFile : lycoris;
   add(weights, peft ? "peft" : "lycoris", SafetensorsFile::open(path_ / weights).tensors().size());
   if (gguf) add(kGgufFile, "gguf", GgufFile::open(path_ / kGgufFile).tensors().size());
   return files;

@@ -31,8 +31,9 @@ class OutputDirectory {
     int64_t tensors, bytes;
   };
   // Writes train_log.json and the adapter: adapter_config.json and adapter_model.safetensors, or adapter.safetensors
-  // (LyCORIS) where PEFT has no form for it; and adapter.gguf where GGUF has one. Files of these names are replaced or
-  // removed, others in the directory stay. Returns what adapters lie in.
+  // (LyCORIS) where PEFT has no form for it, or lokr_weights.safetensors (the same) for LoKr of a diffusion
+  // transformer; and adapter.gguf where GGUF has one. Files of these names are replaced or removed, others in the
+  // directory stay. Returns what adapters lie in.
   std::vector<File> write(const AdapterFile& adapter, const AdapterBase& base, const Json& log);
 
   const std::filesystem::path& path() const { return path_; }

@@ -21,14 +21,14 @@ namespace {
 constexpr int kSignalled = 128;  // exit status: this and the signal
 
 // What patina plan adds to what every run says about itself.
-void show_plan(const TrainRun& run, const TimeEstimate& time, EventWriter& events) {
+void show_plan(const TrainRun& run, const TimeEstimate& time, const std::string& remark, EventWriter& events) {
   events.write("plan", plan_event(run, time));
   const std::string text = fmt::format(
       "{}\n{}: about {} a step, {} in all. An estimate: {:.1f} GFLOP a step at the {:.0f} GFLOP/s that the products of "
-      "one layer reached just now; what is no product comes on top.\n",
+      "one layer reached just now; what is no product comes on top.\n{}",
       describe_memory(run), counted(run.plan.total_steps, "step"),
       time.step_ms < 1e4 ? fmt::format("{:.0f} ms", time.step_ms) : duration_text(time.step_ms / 1e3),
-      duration_text(time.total_ms / 1e3), time.step_operations * 1e-9, time.gflops);
+      duration_text(time.total_ms / 1e3), time.step_operations * 1e-9, time.gflops, remark);
   if (run.flags.jsonl)
     say("{}", text);
   else
@@ -186,7 +186,8 @@ int run_training(Training training, RunPlace place, EventWriter& events) {
   say("{}\n", training.description);
   if (ended_early(events)) return ended_status();
   if (flags.plan_only) {
-    show_plan(training.run, training.estimate(*training.trainer), events);
+    const TimeEstimate time = training.estimate(*training.trainer);
+    show_plan(training.run, time, training.remark(time), events);
     return 0;
   }
   if (place.checkpoint)

@@ -40,6 +40,7 @@ struct Training {
   AdapterBase base;
   SampleRule samples;
   std::function<TimeEstimate(const Trainer&)> estimate;                      // for a plan
+  std::function<std::string(const TimeEstimate&)> remark;                    // for a plan: what follows from it
   std::function<std::string(std::span<const OutputDirectory::File>)> usage;  // lines: how to use what was written
 };
 

@@ -32,6 +32,7 @@ class SafetensorsFile {
   static SafetensorsFile open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return map_.path(); }
+  std::span<const std::byte> mapped() const { return map_.bytes(); }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   std::span<const SafetensorsTensor> tensors() const { return tensors_; }  // sorted by name
   const SafetensorsTensor* find(std::string_view name) const;

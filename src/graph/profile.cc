@@ -14,7 +14,8 @@ std::vector<Phase> phases(const Graph& graph) {
   return phases;
 }
 
-double run_operations(const Graph& graph, std::span<const int64_t> sizes, double pairs, bool with_repeated) {
+double run_operations(const Graph& graph, std::span<const int64_t> sizes, FunctionRef<double(const Node&)> pairs,
+                      bool with_repeated) {
   const std::vector<Phase> phase = phases(graph);
   double operations = 0;
   for (size_t i = 0; i < graph.nodes().size(); ++i) {
@@ -30,7 +31,7 @@ double run_operations(const Graph& graph, std::span<const int64_t> sizes, double
       }
       return result;
     };
-    operations += work_of(*node.op, tensors(node.inputs), tensors(node.outputs), pairs).operations;
+    operations += work_of(*node.op, tensors(node.inputs), tensors(node.outputs), pairs(node)).operations;
   }
   return operations;
 }

@@ -28,8 +28,9 @@ inline std::string_view name(Phase phase) { return kPhaseNames[static_cast<size_
 std::vector<Phase> phases(const Graph& graph);
 
 // Operations of one run of the graph at these sizes, which may exceed the maxima (operations are linear in each, so the
-// totals of many runs give their sum); `pairs` as in visible_pairs().
-double run_operations(const Graph& graph, std::span<const int64_t> sizes, double pairs, bool with_repeated);
+// totals of many runs give their sum); `pairs` of an attention node as in visible_pairs().
+double run_operations(const Graph& graph, std::span<const int64_t> sizes, FunctionRef<double(const Node&)> pairs,
+                      bool with_repeated);
 
 // Counts time in laps: each lasts from the end of the one before it, so all of them together are all the time.
 class Profile {

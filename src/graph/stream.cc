@@ -29,25 +29,29 @@ struct Use {
 // Cuts tensors into pieces, each tensor once.
 class Pieces {
  public:
-  Pieces(std::span<const std::byte> file, StreamPlan& plan) : file_(file), plan_(plan) {}
+  Pieces(std::span<const std::span<const std::byte>> files, StreamPlan& plan) : files_(files), plan_(plan) {}
 
-  // Null where the value lies elsewhere than in the file.
+  // Null where the value lies elsewhere than in the files.
   const StoredTensor* find(const Graph& graph, ValueId id) {
     const Value& value = graph.value(graph.storage(id));
     const auto* const data = static_cast<const std::byte*>(value.data);
-    if (value.kind != ValueKind::kFrozen || data < file_.data() || data >= file_.data() + file_.size()) return nullptr;
+    if (value.kind != ValueKind::kFrozen) return nullptr;
+    const auto at_data = std::ranges::find_if(files_, [&](std::span<const std::byte> candidate) {
+      return data >= candidate.data() && data < candidate.data() + candidate.size();
+    });
+    if (at_data == files_.end()) return nullptr;
+    const std::span<const std::byte> file = *at_data;
     const auto [found, fresh] = tensors_.try_emplace(data);
     StoredTensor& tensor = found->second;
     if (!fresh) return &tensor;
     tensor.data = data;
     tensor.bytes = graph.maximum_bytes(graph.storage(id));
     const auto next_page = [](int64_t offset) { return (offset + page_bytes() - 1) / page_bytes() * page_bytes(); };
-    const int64_t begin = data - file_.data(),
-                  end = std::min(next_page(begin + tensor.bytes), static_cast<int64_t>(file_.size()));
+    const int64_t begin = data - file.data(), end = std::min(next_page(begin + tensor.bytes), std::ssize(file));
     for (int64_t at = next_page(begin), bytes; at < end; at += bytes) {
       tensor.pieces.push_back(static_cast<int>(plan_.pieces.size()));
       bytes = std::min(kPieceBytes - at % kPieceBytes, end - at);
-      plan_.pieces.push_back(file_.subspan(static_cast<size_t>(at), static_cast<size_t>(bytes)));
+      plan_.pieces.push_back(file.subspan(static_cast<size_t>(at), static_cast<size_t>(bytes)));
       plan_.streamed_bytes += bytes;
     }
     return &tensor;
@@ -60,7 +64,7 @@ class Pieces {
   }
 
  private:
-  std::span<const std::byte> file_;
+  std::span<const std::span<const std::byte>> files_;
   StreamPlan& plan_;
   std::map<const std::byte*, StoredTensor> tensors_;
 };
@@ -116,9 +120,9 @@ std::vector<int> window(const std::vector<Use>& uses, size_t p, int64_t budget_b
 
 }  // namespace
 
-StreamPlan plan_stream(const Graph& graph, std::span<const std::byte> file, int64_t budget_bytes) {
+StreamPlan plan_stream(const Graph& graph, std::span<const std::span<const std::byte>> files, int64_t budget_bytes) {
   StreamPlan plan;
-  Pieces pieces(file, plan);
+  Pieces pieces(files, plan);
   std::vector<Use> uses;  // per position
   for (int node = 0; node < static_cast<int>(graph.nodes().size()); ++node) {
     add_positions(graph, node, pieces, plan, uses);
@@ -199,7 +203,7 @@ void WeightStream::passed(int node) { advance(run_start_ + plan_.passed[static_c
 void WeightStream::rows_done(int64_t rows) {
   const int64_t passed = passed_.load(std::memory_order_relaxed);
   auto at = static_cast<size_t>(passed - run_start_);
-  if (at >= plan_.positions.size()) return;  // the weight lies elsewhere than in the file
+  if (at >= plan_.positions.size()) return;  // the weight lies elsewhere than in the files
   for (const int node = plan_.positions[at].node; plan_.positions[at].node == node && plan_.positions[at].rows <= rows;)
     ++at;  // the last position of a node is passed by the node alone
   advance(run_start_ + static_cast<int64_t>(at));
@@ -208,7 +212,7 @@ void WeightStream::rows_done(int64_t rows) {
 // At once, for the reader may be late and each lookup may bring in a whole piece.
 void WeightStream::looked_up() {
   const auto at = static_cast<size_t>(passed_.load(std::memory_order_relaxed) - run_start_);
-  if (at >= plan_.positions.size()) return;  // the weight lies elsewhere than in the file
+  if (at >= plan_.positions.size()) return;  // the weight lies elsewhere than in the files
   for (const int piece : plan_.positions[at].lookups) release_pages(plan_.pieces[static_cast<size_t>(piece)]);
 }
 

@@ -44,9 +44,9 @@ struct StreamPlan {
   int64_t most_resident_bytes = 0;  // of the largest window, with what lookups of single rows bring in
 };
 
-// For the frozen values of `graph` that lie in `file`, a page-aligned map. The budget is exceeded where a single node's
+// For the frozen values of `graph` that lie in `files`, page-aligned maps. The budget is exceeded where a single node's
 // weights are larger.
-StreamPlan plan_stream(const Graph& graph, std::span<const std::byte> file, int64_t budget_bytes);
+StreamPlan plan_stream(const Graph& graph, std::span<const std::span<const std::byte>> files, int64_t budget_bytes);
 
 // Carries a plan out while an executor runs the graph. Reading and releasing are a background thread's work; where it
 // is late, the pages are read when they are used, as those of any mapped file. Nothing depends on it but time and

@@ -2,10 +2,8 @@
 
 #include <functional>
 
-#include "base/scalar_math.h"
 #include "formats/names.h"
 #include "graph/fuse.h"
-#include "graph/recompute.h"
 #include "ops/cache_append.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
@@ -18,9 +16,6 @@
 namespace patina {
 
 namespace {
-
-// 1 / sqrt(C), rounded once.
-float score_scale(int64_t head_width) { return static_cast<float>(exact_pow(static_cast<double>(head_width), -0.5)); }
 
 // What differs between uses of the model.
 struct DecoderUse {
@@ -72,33 +67,33 @@ ValueId build_decoder(Graph& graph, const DecoderModel& model, Adapter* adapter,
 }
 
 ValueId rope_value(Graph& graph, std::vector<float>& table, const DecoderConfig& config, int64_t positions) {
-  table = rope_table(config, positions);
+  table = rope_table(config.rope(), positions);
   return graph.frozen("rope", dense(table.data(), DType::kF32, Shape{positions, config.head_width}));
 }
 
 // Rows whose logits exist at a time where an adapter changes the head: the products are near full speed from here on.
 constexpr int64_t kPortionRows = 128;
 
-// The loss through a head that an adapter changes: its logits portion by portion. `portions` gets the nodes of each;
-// the graph's backward should compute all but the last again.
-void add_adapted_head(LossGraph& built, const DecoderModel& model, Adapter& adapter, ValueId hidden,
-                      const LossLimits& limits, const std::optional<RowPlaces>& places,
-                      std::vector<NodeRange>& portions) {
+// The loss through a head that an adapter changes: its logits portion by portion; the graph's backward should compute
+// all portions but the last again.
+void add_adapted_head(LossGraph& built, const DecoderModel& model, Adapter& adapter, const LossLimits& limits,
+                      const std::optional<RowPlaces>& places) {
   Graph& graph = built.graph;
   const ValueId weight = graph.frozen("lm_head", model.head());
   built.loss = kNoValue;
   for (int64_t first = 0; first < limits.tokens; first += kPortionRows) {
     const int first_node = static_cast<int>(graph.nodes().size());
-    const Extent m = graph.symbol(fmt::format("M{}", portions.size()), std::min(kPortionRows, limits.tokens - first));
+    const Extent m =
+        graph.symbol(fmt::format("M{}", built.portions.size()), std::min(kPortionRows, limits.tokens - first));
     const SupervisedRows supervised{graph.input("rows", DType::kI32, {m}), graph.input("labels", DType::kI32, {m})};
     LinearUse use;
     use.places = places;
     if (use.places) use.places->rows = supervised.rows;
-    const ValueId h = gather_rows(graph, hidden, supervised.rows, "supervised");
+    const ValueId h = gather_rows(graph, built.hidden, supervised.rows, "supervised");
     const ValueId logits = adapter.linear(graph, h, weight, kNoValue, kNoLayer, site_name(SiteName::kLmHead), use);
     built.loss = cross_entropy(graph, logits, supervised.labels, built.loss, "lm_head");
     built.supervised.push_back(supervised);
-    portions.push_back({first_node, static_cast<int>(graph.nodes().size())});
+    built.portions.push_back({first_node, static_cast<int>(graph.nodes().size())});
   }
 }
 
@@ -114,8 +109,8 @@ std::vector<int64_t> LossGraph::sizes(int64_t token_count, int64_t sequences, in
   return sizes;
 }
 
-std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
-                                            const std::optional<GradientOptions>& gradients) {
+std::unique_ptr<LossGraph> begin_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
+                                            bool trained) {
   auto built = std::make_unique<LossGraph>();
   Graph& graph = built->graph;
   const Extent t = graph.symbol("T", limits.tokens), b1 = graph.symbol("B+1", limits.sequences + 1),
@@ -130,33 +125,43 @@ std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* 
                  {built->offsets, built->offsets, built->first},
                  {},
                  [](ValueId fresh, int, bool) { return fresh; }};
-  if (gradients && adapter != nullptr && adapter->has_dropout()) {
+  if (trained && adapter != nullptr && adapter->has_dropout()) {
     built->samples = graph.input("samples", DType::kI32, {t});
     built->step = graph.input("step", DType::kI32, {1});
     use.linear.places = RowPlaces{built->step, built->samples, built->positions};
   }
-  std::vector<NodeRange> layers, portions;
-  const ValueId hidden = build_decoder(graph, model, adapter, use, layers);
+  built->hidden = build_decoder(graph, model, adapter, use, built->layers);
   if (adapter != nullptr && adapter->adapts(kNoLayer, site_name(SiteName::kLmHead))) {
-    add_adapted_head(*built, model, *adapter, hidden, limits, use.linear.places, portions);
+    add_adapted_head(*built, model, *adapter, limits, use.linear.places);
   } else {
     const Extent m = graph.symbol("M", limits.tokens);
     built->supervised = {{graph.input("rows", DType::kI32, {m}), graph.input("labels", DType::kI32, {m})}};
     const auto [rows, labels] = built->supervised[0];
-    built->loss = head_loss(graph, gather_rows(graph, hidden, rows, "supervised"),
-                            graph.frozen("lm_head", model.head()), labels, gradients.has_value(), "lm_head");
+    built->loss = head_loss(graph, gather_rows(graph, built->hidden, rows, "supervised"),
+                            graph.frozen("lm_head", model.head()), labels, trained, "lm_head");
   }
-  graph.mark_output(built->loss);
+  return built;
+}
+
+void finish_loss_graph(LossGraph& built, Adapter* adapter, const std::optional<GradientOptions>& gradients) {
+  Graph& graph = built.graph;
+  graph.mark_output(built.loss);
   if (gradients) {
     PATINA_CHECK(adapter != nullptr, "gradient without an adapter");
     const int forward_nodes = static_cast<int>(graph.nodes().size());
-    built->gradients = differentiate(graph, built->loss, adapter->gradients(graph), {}, gradients->formulation);
-    std::vector<NodeRange> segments = recompute_segments(layers, gradients->segments);
-    const std::vector<NodeRange> head = recompute_segments(portions, static_cast<int>(portions.size()));
+    built.gradients = differentiate(graph, built.loss, adapter->gradients(graph), {}, gradients->formulation);
+    std::vector<NodeRange> segments = recompute_segments(built.layers, gradients->segments);
+    const std::vector<NodeRange> head = recompute_segments(built.portions, static_cast<int>(built.portions.size()));
     segments.insert(segments.end(), head.begin(), head.end());
-    built->repeated_nodes = recompute(graph, forward_nodes, segments);
+    built.repeated_nodes = recompute(graph, forward_nodes, segments);
   }
   fuse_branches(graph);
+}
+
+std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
+                                            const std::optional<GradientOptions>& gradients) {
+  auto built = begin_loss_graph(model, adapter, limits, gradients.has_value());
+  finish_loss_graph(*built, adapter, gradients);
   return built;
 }
 

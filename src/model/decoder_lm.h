@@ -30,7 +30,9 @@ struct LossGraph {
   ValueId offsets, first;     // [B+1], [B]
   std::vector<SupervisedRows> supervised;
   ValueId samples = kNoValue, step = kNoValue;  // [T], [1]: which sample, which optimizer step; where there is dropout
+  ValueId hidden;                               // [T,D] after the last norm
   ValueId loss;                                 // [1] sum of cross-entropy in nats over the M rows
+  std::vector<NodeRange> layers, portions;      // nodes of each layer, and of each portion of supervised rows
   int repeated_nodes = 0;                       // forward nodes that run again in backward
   Differentiation gradients;                    // seed: bound by the caller; empty without gradient
   std::vector<float> rope;                      // the table that the graph reads
@@ -48,6 +50,12 @@ struct LossLimits {
 // With an adapter and `gradients`, gradients of its parameters are accumulated into its store, and its dropout draws.
 std::unique_ptr<LossGraph> build_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
                                             const std::optional<GradientOptions>& gradients);
+
+// The two halves of build_loss_graph(), for who has more to add to the loss: the first builds the forward part, up to
+// `loss`, which may then become another; the second all that follows. `trained`: gradients will be wanted.
+std::unique_ptr<LossGraph> begin_loss_graph(const DecoderModel& model, Adapter* adapter, const LossLimits& limits,
+                                            bool trained);
+void finish_loss_graph(LossGraph& built, Adapter* adapter, const std::optional<GradientOptions>& gradients);
 
 // Logits of chosen rows of one sequence that continues a key-value cache. Symbols: T new tokens, M rows.
 struct CacheGraph {

@@ -4,9 +4,9 @@
 #include <array>
 #include <cmath>
 
-#include "base/scalar_math.h"
 #include "formats/fingerprint.h"
 #include "formats/names.h"
+#include "model/layer_stream.h"
 #include "quant/decode.h"
 
 namespace patina {
@@ -178,32 +178,9 @@ std::span<const int32_t> DecoderModel::row_map(std::string_view site) const {
 
 std::string DecoderModel::fingerprint() const { return model_fingerprint(*file_); }
 
-std::vector<float> rope_table(const DecoderConfig& config, int64_t positions) {
-  const int64_t half = config.head_width / 2;
-  std::vector<float> table(static_cast<size_t>(positions * config.head_width));
-  for (int64_t i = 0; i < half; ++i) {
-    double frequency =
-        exact_pow(config.rope_base, -2.0 * static_cast<double>(i) / static_cast<double>(config.head_width));
-    if (!config.rope_divisors.empty()) frequency /= static_cast<double>(config.rope_divisors[static_cast<size_t>(i)]);
-    for (int64_t p = 0; p < positions; ++p) {
-      double sine = 0.0, cosine = 0.0;
-      exact_sincos(static_cast<double>(p) * config.rope_position_scale * frequency, &sine, &cosine);
-      table[static_cast<size_t>(p * config.head_width + i)] = static_cast<float>(cosine);
-      table[static_cast<size_t>(p * config.head_width + half + i)] = static_cast<float>(sine);
-    }
-  }
-  return table;
-}
-
 StreamPlan plan_weight_stream(const Graph& graph, const DecoderModel& model) {
-  constexpr int64_t kLayersAhead = 2;  // one in use, and one that is read meanwhile
-  int64_t layer_bytes = 0;
-  for (const DecoderLayer& layer : model.layers()) {
-    int64_t bytes = 0;
-    for (const Tensor* weight : layer.products()) bytes += bytes_of(weight->dtype, weight->shape.elements());
-    layer_bytes = std::max(layer_bytes, bytes);
-  }
-  return plan_stream(graph, model.file().mapped(), kLayersAhead * layer_bytes);
+  const std::span<const std::byte> file = model.file().mapped();
+  return plan_layer_stream(graph, std::span(&file, 1), model.layers());
 }
 
 }  // namespace patina

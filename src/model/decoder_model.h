@@ -13,6 +13,7 @@
 #include "adapter/adapter.h"
 #include "formats/gguf.h"
 #include "graph/stream.h"
+#include "model/rope_table.h"
 #include "tensor/tensor.h"
 
 namespace patina {
@@ -27,7 +28,8 @@ struct DecoderConfig {
   double rope_base = 10000.0;
   double rope_position_scale = 1.0;  // positions are multiplied by it (linear scaling: 1 / factor)
   std::vector<float> rope_divisors;  // [C/2] each frequency is divided by (Llama 3 scaling); empty = ones
-  bool paired_qk_rows = false;       // the file stores the rows of q and k in rope pairs (llama-family GGUF)
+  RopeSpec rope() const { return {head_width, rope_base, rope_position_scale, rope_divisors}; }
+  bool paired_qk_rows = false;  // the file stores the rows of q and k in rope pairs (llama-family GGUF)
 };
 
 // Weights of one layer; every W is [out,in], every norm [D] F32.
@@ -74,10 +76,6 @@ class DecoderModel {
   std::vector<int32_t> q_rows_, k_rows_;
   std::vector<std::unique_ptr<std::vector<float>>> decoded_norms_;
 };
-
-// Cosines and sines of positions [0, positions): [positions, C], C/2 cosines then C/2 sines a row, the table of the
-// rope op.
-std::vector<float> rope_table(const DecoderConfig& config, int64_t positions);
 
 // How the model's weights that a graph reads are streamed: about two layers of them in memory at a time.
 StreamPlan plan_weight_stream(const Graph& graph, const DecoderModel& model);

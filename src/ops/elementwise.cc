@@ -42,6 +42,17 @@ ValueId swiglu(Graph& graph, ValueId gate, ValueId up, std::string_view label) {
   return graph.node(std::make_shared<SwiGlu>(), {gate, up}, {graph.value(gate).extents}, label)[0];
 }
 
+ValueId silu(Graph& graph, ValueId x, std::string_view label) {
+  return graph.node(std::make_shared<Silu>(), {x}, {graph.value(x).extents}, label)[0];
+}
+
+ValueId repeat_row(Graph& graph, ValueId w, ValueId rows_like, std::string_view label) {
+  const Extents extents = graph.value(w).extents;
+  PATINA_CHECK(extents.size() == 1, "{}: w {}", label, graph.maximum_shape(w).str());
+  return graph.node(std::make_shared<RepeatRow>(), {w, rows_like}, {{graph.value(rows_like).extents[0], extents[0]}},
+                    label)[0];
+}
+
 void GatherRows::gradient(GradientBuilder& builder, const Node& node) const {
   const ValueId x = node.inputs[0];
   if (!builder.wants(x)) return;

@@ -1,5 +1,5 @@
-// Ops that touch each element about once: sums, SwiGLU, row gathers, padding. All take rank-2 values whose columns are
-// dense (stride 1); rows may have any stride.
+// Ops that touch each element about once: sums, SwiGLU, repeated and gathered rows, padding. All take rank-2 values
+// whose columns are dense (stride 1); rows may have any stride.
 #pragma once
 
 #include "ir/graph.h"
@@ -32,6 +32,20 @@ struct SwiGluGrad : Op {
   int in_place_input() const override { return 0; }
 };
 ValueId swiglu(Graph& graph, ValueId gate, ValueId up, std::string_view label);
+
+// y [T,D] = silu(x [T,D]). No gradient: it stands in what only inputs and frozen weights make.
+struct Silu : Op {
+  std::string_view name() const override { return "silu"; }
+  int in_place_input() const override { return 0; }
+};
+ValueId silu(Graph& graph, ValueId x, std::string_view label);
+
+// y [T,D] = w [D] in every row; w gets no gradient. Second input: any value whose first extent is T (its shape is read,
+// its numbers are not).
+struct RepeatRow : Op {
+  std::string_view name() const override { return "repeat_row"; }
+};
+ValueId repeat_row(Graph& graph, ValueId w, ValueId rows_like, std::string_view label);
 
 // y [M,D] = x [T,D] at rows [M] (int32, each in [0, T), each at most once).
 struct GatherRows : Op {

@@ -26,6 +26,18 @@ S sigmoid(S z) {
 }
 
 template <typename S>
+void silu(const Op&, std::span<const RefTensor<S>> in, std::span<const RefTensor<S>> out) {
+  for (int64_t i = 0; i < out[0].rows(); ++i)
+    for (int64_t j = 0; j < out[0].columns(); ++j) out[0].at(i, j) = in[0].at(i, j) * sigmoid(in[0].at(i, j));
+}
+
+template <typename S>
+void repeat_row(const Op&, std::span<const RefTensor<S>> in, std::span<const RefTensor<S>> out) {
+  for (int64_t i = 0; i < out[0].rows(); ++i)
+    for (int64_t j = 0; j < out[0].columns(); ++j) out[0].at(i, j) = in[0].at(j);
+}
+
+template <typename S>
 void swiglu(const Op&, std::span<const RefTensor<S>> in, std::span<const RefTensor<S>> out) {
   for (int64_t i = 0; i < out[0].rows(); ++i)
     for (int64_t j = 0; j < out[0].columns(); ++j) {

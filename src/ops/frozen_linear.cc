@@ -33,12 +33,16 @@ std::string FrozenLinear::attributes() const {
 }
 
 void FrozenLinear::gradient(GradientBuilder& builder, const Node& node) const {
-  PATINA_CHECK(direction == Direction::kForward && !branch, "second derivative at {}", node.label);
+  PATINA_CHECK(!branch, "{}: branches are joined after differentiation", node.label);
   const ValueId x = node.inputs[0], acc = node.inputs[2], dy = builder.dy(node.outputs[0]);
   if (acc != kNoValue && builder.wants(acc)) builder.contribute(acc, dy);
   if (!builder.wants(x)) return;
   Graph& graph = builder.graph();
   const ValueId weight = node.inputs[1];
+  if (direction == Direction::kBackward) {
+    builder.set_gradient(x, frozen_linear(graph, dy, weight, builder.so_far(x), node.label));
+    return;
+  }
   const Formulation formulation = choose(builder.formulation(), graph, dy, weight, builder.formulations());
   builder.set_gradient(x, frozen_linear_gradient(graph, dy, weight, builder.so_far(x), node.label, formulation));
 }

@@ -10,7 +10,8 @@ namespace patina {
 // forward   y [T,N]  = acc + x [T,K] . W^T     W [N,K] frozen, any stored type, optional row map
 // backward  dx [T,K] = acc + dy [T,N] . W      (kBackward)
 // acc is optional and may share storage with the output. x and dy may have any strides. There is no gradient for W: it
-// is frozen, or a copy of a frozen weight (ops/copy.h). The gradient for x follows the builder's formulation. Each
+// is frozen, or a copy of a frozen weight (ops/copy.h). The gradient for x follows the builder's formulation; a layer
+// whose weight is stored as [in,out] is a backward product, and its gradient the forward one. Each
 // output is one chain of fused multiply-adds along the contraction, begun at acc, in order; with `few_rows` a product
 // of fewer than 8 rows takes dot products with 16 fixed partial sums instead (generation only: bound by reading W
 // once).

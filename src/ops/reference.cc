@@ -11,10 +11,12 @@
 #include "ops/head_loss_ref.h"
 #include "ops/matmul_ref.h"
 #include "ops/mix_blocks_ref.h"
+#include "ops/modulate_ref.h"
 #include "ops/outer_product_ref.h"
 #include "ops/rms_norm_ref.h"
 #include "ops/rope_ref.h"
 #include "ops/row_magnitude_ref.h"
+#include "ops/squared_error_ref.h"
 
 namespace patina {
 
@@ -45,8 +47,10 @@ constexpr Row<S> kTable[] = {
     {"matmul", reference::matmul<S>},
     {"mix_blocks", reference::mix_blocks<S>},
     {"mix_blocks_grad", reference::mix_blocks_grad<S>},
+    {"modulate", reference::modulate<S>},
     {"outer_product", reference::outer_product<S>},
     {"pad_columns", reference::pad_columns<S>},
+    {"repeat_row", reference::repeat_row<S>},
     {"rms_norm", reference::rms_norm<S>},
     {"rms_norm_grad", reference::rms_norm_grad<S>},
     {"rope", reference::rope<S>},
@@ -54,6 +58,9 @@ constexpr Row<S> kTable[] = {
     {"row_magnitude_grad", reference::row_magnitude_grad<S>},
     {"scale_by", reference::scale_by<S>},
     {"scatter_rows", reference::scatter_rows<S>},
+    {"silu", reference::silu<S>},
+    {"squared_error", reference::squared_error<S>},
+    {"squared_error_grad", reference::squared_error_grad<S>},
     {"swiglu", reference::swiglu<S>},
     {"swiglu_grad", reference::swiglu_grad<S>},
     {"transposed_copy", reference::transposed_copy<S>},

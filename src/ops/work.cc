@@ -70,6 +70,8 @@ constexpr Entry kEntries[] = {
     {"mix_blocks", mix_blocks},
     {"mix_blocks_grad", mix_blocks_grad},
     {"outer_product", product},
+    {"modulate", nullptr, 1},
+    {"repeat_row", nullptr, -1, 1},
     {"rope", nullptr, 2},
     {"scatter_rows", nullptr, -1, 2},
 };

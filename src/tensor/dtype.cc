@@ -15,7 +15,8 @@ constexpr DTypeInfo kTable[] = {
     {DType::kQ3_K, "Q3_K", 11, "", 256, 110},   {DType::kQ4_K, "Q4_K", 12, "", 256, 144},
     {DType::kQ5_K, "Q5_K", 13, "", 256, 176},   {DType::kQ6_K, "Q6_K", 14, "", 256, 210},
     {DType::kIQ4_NL, "IQ4_NL", 20, "", 32, 18}, {DType::kIQ4_XS, "IQ4_XS", 23, "", 256, 136},
-    {DType::kMXFP4, "MXFP4", 39, "", 32, 17},
+    {DType::kMXFP4, "MXFP4", 39, "", 32, 17},   {DType::kI64, "I64", -1, "I64", 1, 8},
+    {DType::kU8, "U8", -1, "U8", 1, 1},         {DType::kBool, "BOOL", -1, "BOOL", 1, 1},
 };
 
 consteval bool rows_follow_enum() {

@@ -26,6 +26,9 @@ enum class DType : uint8_t {
   kIQ4_NL,
   kIQ4_XS,
   kMXFP4,
+  kI64,  // from here on: masks and the like in safetensors
+  kU8,
+  kBool,
 };
 
 struct DTypeInfo {

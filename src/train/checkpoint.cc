@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "adapter/files.h"
 #include "base/sha256.h"
 
 namespace patina {
@@ -14,7 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFormatKey = "patina.checkpoint";
 constexpr const char* kFormat = "1";
 constexpr const char* kTextKey = "patina.run";
 constexpr const char* kSumKey = "patina.sha256";
@@ -92,7 +92,7 @@ int64_t write_checkpoint(const fs::path& path, const ParameterStore& store, Opti
       add(std::string(kOptimizer).append(state.name), Shape{std::ssize(state.values)}, state.values);
   Sum sum(dumped);
   for (const auto& [name, bytes] : tensors) sum.add(name, bytes);
-  writer.set_metadata(kFormatKey, kFormat);
+  writer.set_metadata(kCheckpointKey, kFormat);
   writer.set_metadata(kTextKey, dumped);
   writer.set_metadata(kSumKey, sum.digest());
   writer.write(path);
@@ -106,9 +106,9 @@ Checkpoint::Checkpoint(const fs::path& path) : file_(SafetensorsFile::open(path)
       fail(Error::Kind::kModel, "{}: is no checkpoint: it has no {}", path.string(), key);
     return found->second;
   };
-  if (value(kFormatKey) != kFormat)
+  if (value(kCheckpointKey) != kFormat)
     fail(Error::Kind::kModel, "{}: is a checkpoint of format {}, this program reads {}; use the program that wrote it",
-         path.string(), value(kFormatKey), kFormat);
+         path.string(), value(kCheckpointKey), kFormat);
   const std::string dumped = value(kTextKey);
   Sum sum(dumped);
   for (const SafetensorsTensor& tensor : file_.tensors())

@@ -60,4 +60,22 @@ MemoryFit fit_memory(const DecoderModel& model, Adapter& adapter, std::span<cons
   });
 }
 
+MemoryFit fit_memory(const DitModel& model, Adapter& adapter, std::span<const Song> songs,
+                     const FlowTrainOptions& options, int64_t least_crop, FitChoices choices, int64_t budget_bytes,
+                     const Backend& backend, int threads) {
+  const int64_t prelude_bytes = plan_memory(adapter.prelude(), backend, threads).arena_bytes;
+  const FitRange range{options.gradients.segments, model.config().layers, options.flow.crop_frames, least_crop,
+                       options.stream_weights};
+  return search_fit(range, choices, budget_bytes, [&](int segments, int64_t crop, bool stream_weights) {
+    FlowOptions flow = options.flow;
+    flow.crop_frames = crop;
+    const auto graph = build_flow_graph(model, &adapter, flow_limits(songs, flow, options.batch, model.config().patch),
+                                        GradientOptions{options.gradients.formulation, segments});
+    const int64_t arena_bytes = plan_memory(graph->graph, backend, threads).arena_bytes + prelude_bytes;
+    const int64_t weights_bytes =
+        stream_weights ? streamed_weight_bytes(model, graph->graph, adapter) : model.files().file_bytes();
+    return MemoryFit{segments, stream_weights, crop, weights_bytes, arena_bytes, false};
+  });
+}
+
 }  // namespace patina

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/function_ref.h"
+#include "train/flow_objective.h"
 #include "train/lm_objective.h"
 
 namespace patina {
@@ -40,5 +41,10 @@ MemoryFit search_fit(const FitRange& range, FitChoices choices, int64_t budget_b
 MemoryFit fit_memory(const DecoderModel& model, Adapter& adapter, std::span<const Sequence> sequences,
                      const LmTrainOptions& options, FitChoices choices, int64_t budget_bytes, const Backend& backend,
                      int threads);
+
+// The same for a diffusion transformer, whose micro is the crop in frames (0: whole songs), at least `least_crop`.
+MemoryFit fit_memory(const DitModel& model, Adapter& adapter, std::span<const Song> songs,
+                     const FlowTrainOptions& options, int64_t least_crop, FitChoices choices, int64_t budget_bytes,
+                     const Backend& backend, int threads);
 
 }  // namespace patina

@@ -98,7 +98,8 @@ double LmObjective::epoch_operations() const {
     rows += static_cast<int64_t>(batch.rows.size());
     pairs += length * (length + 1) / 2;
   }
-  return run_operations(graph(), runner_.sizes(tokens, std::ssize(sequences_), rows), pairs, true);
+  return run_operations(
+      graph(), runner_.sizes(tokens, std::ssize(sequences_), rows), [&](const Node&) { return pairs; }, true);
 }
 
 Trainer lm_trainer(const DecoderModel& model, Adapter& adapter, std::span<const Sequence> sequences,

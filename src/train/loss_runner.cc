@@ -1,25 +1,14 @@
 #include "train/loss_runner.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
+
+#include "graph/find_non_finite.h"
 
 namespace patina {
 
 namespace {
-
-bool all_finite(const Tensor& tensor) {
-  if (tensor.dtype != DType::kF32) return true;
-  const int64_t columns = tensor.shape.rank() == 2 ? tensor.shape[1] : 1;
-  for (int64_t r = 0; r < tensor.shape[0]; ++r)
-    for (int64_t c = 0; c < columns; ++c) {
-      const uint32_t bits = std::bit_cast<uint32_t>(
-          tensor.f32()[r * tensor.strides[0] + (tensor.shape.rank() == 2 ? c * tensor.strides[1] : 0)]);
-      if ((bits & 0x7f800000u) == 0x7f800000u) return false;
-    }
-  return true;
-}
 
 void* address(const std::vector<int32_t>& ints, int64_t first = 0) { return const_cast<int32_t*>(ints.data()) + first; }
 
@@ -75,14 +64,7 @@ double LossRunner::run(const MicroBatch& batch, float gradient_scale, Profile* p
 }
 
 std::string LossRunner::find_non_finite(const MicroBatch& batch, float gradient_scale) {
-  std::string found;
-  if (batch.rows.empty()) return found;
-  executor_->run(bind(batch, gradient_scale), [&](const Executor::Finished& finished) {
-    if (!found.empty()) return;
-    for (const Tensor& output : finished.outputs)
-      if (!all_finite(output)) found = fmt::format("{} at {}", finished.node.op->name(), finished.node.label);
-  });
-  return found;
+  return batch.rows.empty() ? "" : patina::find_non_finite(*executor_, bind(batch, gradient_scale));
 }
 
 int64_t streamed_weight_bytes(const DecoderModel& model, const Graph& loss, const Adapter& adapter) {

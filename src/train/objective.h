@@ -19,6 +19,9 @@ struct Figure {
   double value;
 };
 
+// The figure of steps that are audio: how much of it.
+inline constexpr const char* kAudioSeconds = "audioSeconds";
+
 struct StepLoss {
   double loss_sum = 0.0, weight_sum = 0.0;  // the loss of the step is their quotient
   int64_t tokens = 0, supervised = 0;

@@ -2,20 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <span>
 
 #include "adapter/files.h"
-#include "adapter/matrix.h"
+#include "adapter/format_rules.h"
 #include "adapter/sites.h"
 #include "base/file.h"
-#include "formats/gguf.h"
 #include "formats/names.h"
-#include "formats/safetensors.h"
 #include "support/temp_dir.h"
 
 namespace patina {
@@ -74,137 +68,14 @@ AdapterBase base_of(const Kind& kind) {
   return base;
 }
 
-SitePlace place(const AdaptedSite& site) { return {site_from_alias(site.site).value(), site.layer}; }
+SitePlace place(const AdaptedSite& site) { return {site_from_name(site.site).value(), site.layer}; }
 
-Matrix raw(const std::byte* data, DType dtype, const Shape& shape) {
-  Matrix result{shape.rank() > 0 ? shape[0] : 1, shape.rank() > 1 ? shape[1] : 1, {}};
-  for (int64_t i = 0; i < shape.elements(); ++i) {
-    float value = 0;
-    if (dtype == DType::kF32) {
-      std::memcpy(&value, data + 4 * i, 4);
-    } else {
-      uint16_t half = 0;
-      std::memcpy(&half, data + 2 * i, 2);
-      EXPECT_EQ(dtype, DType::kBF16);
-      value = std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
-    }
-    result.values.push_back(static_cast<double>(value));
-  }
-  return result;
-}
-
-// Tensors of a file, by name.
-class Tensors {
- public:
-  explicit Tensors(const SafetensorsFile& file) {
-    for (const SafetensorsTensor& t : file.tensors())
-      tensors_[t.name] = raw(t.data, t.dtype, t.shape), shapes_[t.name] = t.shape;
-  }
-  explicit Tensors(const GgufFile& file) {
-    for (const GgufTensor& t : file.tensors())
-      tensors_[t.name] = raw(t.data, t.dtype, t.shape), shapes_[t.name] = t.shape;
-  }
-  bool has(const std::string& name) const { return tensors_.contains(name); }
-  const Matrix& take(const std::string& name) {
-    taken_.insert(name);
-    return tensors_.at(name);
-  }
-  Shape shape(const std::string& name) const { return shapes_.at(name); }
-  void expect_all_taken() const { EXPECT_EQ(taken_.size(), tensors_.size()); }
-  // w1 or w2 of a LoKr; `dim` becomes its dim where it is low-rank.
-  Matrix factor(const std::string& name, double* dim) {
-    if (has(name)) return take(name);
-    *dim = static_cast<double>(take(name + "_b").rows);
-    return product(take(name + "_a"), take(name + "_b"));
-  }
-
- private:
-  std::map<std::string, Matrix> tensors_;
-  std::map<std::string, Shape> shapes_;
-  std::set<std::string> taken_;
-};
-
-void check_peft(const fs::path& directory, const Kind& kind, double tolerance) {
-  const json config = json::parse(read_file(directory / "adapter_config.json"));
-  Tensors tensors(SafetensorsFile::open(directory / "adapter_model.safetensors"));
-  for (const AdaptedSite& site : kind.sites) {
-    const std::string module = hf_module_path(place(site).site, site.layer), key = "base_model.model." + module;
-    const double rank = config["rank_pattern"].value(module, config["r"].get<double>());
-    Matrix delta;
-    if (config["peft_type"] == "LOKR") {
-      double dim = 0;
-      const Matrix w1 = tensors.factor(key + ".lokr_w1", &dim), w2 = tensors.factor(key + ".lokr_w2", &dim);
-      EXPECT_TRUE(dim == 0 || dim == rank) << module;
-      delta = scaled(config["alpha_pattern"].value(module, config["alpha"].get<double>()) / rank, kron(w1, w2));
-    } else {
-      const Matrix a = tensors.take(key + ".lora_A.weight"), b = tensors.take(key + ".lora_B.weight");
-      EXPECT_EQ(static_cast<double>(a.rows), rank);
-      delta = scaled(config["alpha_pattern"].value(module, config["lora_alpha"].get<double>()) / rank, product(b, a));
-      EXPECT_EQ(config["use_dora"], tensors.has(key + ".lora_magnitude_vector"));
-      if (config["use_dora"]) {
-        EXPECT_EQ(tensors.shape(key + ".lora_magnitude_vector"), Shape{site.out});
-        delta = with_magnitude(delta, tensors.take(key + ".lora_magnitude_vector"), weight_of(site));
-      }
-    }
-    EXPECT_TRUE(distance(delta, delta_of(site)) <= tolerance) << module << " " << distance(delta, delta_of(site));
-  }
-  tensors.expect_all_taken();
-}
-
-void check_lycoris(const fs::path& path, const Kind& kind, double tolerance) {
-  const SafetensorsFile file = SafetensorsFile::open(path);
-  Tensors tensors(file);
-  for (const AdaptedSite& site : kind.sites) {
-    std::string key = "lycoris_" + hf_module_path(place(site).site, site.layer);
-    std::replace(key.begin(), key.end(), '.', '_');
-    EXPECT_EQ(tensors.shape(key + ".alpha"), Shape{});
-    const double alpha = tensors.take(key + ".alpha").values[0];
-    Matrix delta;
-    if (std::holds_alternative<LokrFactors>(site.factors)) {
-      double dim = 0;
-      const Matrix w1 = tensors.factor(key + ".lokr_w1", &dim), w2 = tensors.factor(key + ".lokr_w2", &dim);
-      delta = scaled(dim > 0 ? alpha / dim : 1.0, kron(w1, w2));
-      EXPECT_EQ(json::parse(file.metadata().at("lokr_config"))["linear_dim"], std::get<LokrFactors>(site.factors).dim);
-      EXPECT_EQ(json::parse(file.metadata().at("ss_network_args"))["algo"], "lokr");
-    } else {
-      const Matrix down = tensors.take(key + ".lora_down.weight"), up = tensors.take(key + ".lora_up.weight");
-      delta = scaled(alpha / static_cast<double>(down.rows), product(up, down));
-      if (tensors.has(key + ".dora_scale")) {
-        EXPECT_EQ(tensors.shape(key + ".dora_scale"), (Shape{site.out, 1}));
-        delta = with_magnitude(delta, tensors.take(key + ".dora_scale"), weight_of(site));
-      }
-    }
-    EXPECT_TRUE(distance(delta, delta_of(site)) <= tolerance) << key << " " << distance(delta, delta_of(site));
-  }
-  tensors.expect_all_taken();
-}
-
-void check_gguf(const fs::path& path, const Kind& kind, double tolerance) {
-  const GgufFile file = GgufFile::open(path);
-  Tensors tensors(file);
-  const AdapterBase base = base_of(kind);
-  for (const AdaptedSite& site : kind.sites) {
-    const std::string key = gguf_tensor_name(place(site).site, site.layer);
-    const Matrix a = tensors.take(key + ".lora_a"), b = tensors.take(key + ".lora_b");
-    const Matrix stored =
-        scaled(file.require_float("adapter.lora.alpha") / static_cast<double>(b.columns), product(b, a));
-    const std::span<const int32_t> map = base.row_map(site.layer, site.site);
-    const Matrix delta = build(stored.rows, stored.columns, [&](int64_t r, int64_t c) {
-      return stored.at(map.empty() ? r : map[static_cast<size_t>(r)], c);
-    });
-    EXPECT_TRUE(distance(delta, delta_of(site)) <= tolerance) << key << " " << distance(delta, delta_of(site));
-  }
-  tensors.expect_all_taken();
-}
-
-void check(AdapterFormat format, const fs::path& path, const Kind& kind, double tolerance) {
-  switch (format) {
-    case AdapterFormat::kPeft:
-      return check_peft(path, kind, tolerance);
-    case AdapterFormat::kLycoris:
-      return check_lycoris(path, kind, tolerance);
-    case AdapterFormat::kGguf:
-      return check_gguf(path, kind, tolerance);
+void check(AdapterFormat format, const fs::path& path, const Kind& kind, double tolerance,
+           double (*error_of)(const Matrix&, const Matrix&) = distance) {
+  const std::vector<Matrix> deltas = deltas_of_file(format, path, kind.sites, base_of(kind), weight_of);
+  for (size_t i = 0; i < deltas.size(); ++i) {
+    const double error = error_of(deltas[i], delta_of(kind.sites[i]));
+    EXPECT_TRUE(error <= tolerance) << site_label(kind.sites[i].layer, kind.sites[i].site) << " " << error;
   }
 }
 
@@ -217,7 +88,7 @@ fs::path path_in(const TempDir& directory, const AdapterFormatRow& format) {
 TEST(Formats, WrittenTensorsMeanTheAdapter) {
   for (const Kind& kind : kinds())
     for (const AdapterFormatRow& format : adapter_formats())
-      for (const auto& [dtype, tolerance] : {std::pair{DType::kF32, 1e-6}, {DType::kBF16, 1e-2}}) {
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
         SCOPED_TRACE(fmt::format("{} {} {}", kind.name, format.name, name(dtype)));
         const TempDir directory;
         const fs::path path = path_in(directory, format);
@@ -227,7 +98,13 @@ TEST(Formats, WrittenTensorsMeanTheAdapter) {
           continue;
         }
         write_adapter(format.format, path, adapter, base_of(kind), dtype);
-        check(format.format, path, kind, tolerance);
+        if (dtype == DType::kF32) {
+          check(format.format, path, kind, 1e-6);
+        } else {
+          // Each rounding is at most 2^-9; where both factors of a LoKr are low-rank, four of few numbers are rounded.
+          const auto* lokr = std::get_if<LokrFactors>(&kind.sites[0].factors);
+          check(format.format, path, kind, lokr != nullptr && !lokr->w1.is_whole() ? 8e-3 : 4e-3, relative_norm);
+        }
         Kind back = kind;
         back.sites = read_adapter(path, base_of(kind)).sites;
         check(format.format, path, back, 1e-6);

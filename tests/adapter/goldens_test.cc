@@ -37,7 +37,7 @@ TEST_P(AdapterGoldens, ChangesAreThoseOfThePackage) {
   EXPECT_EQ(adapter.format, is_directory ? "peft" : "lycoris");
   EXPECT_EQ(adapter.sites.size() * 2, expected.tensors().size());
   for (const AdaptedSite& site : adapter.sites) {
-    const std::string module = hf_module_path(site_from_alias(site.site).value(), site.layer);
+    const std::string module = hf_module_path(site_from_name(site.site).value(), site.layer);
     const std::vector<float> weight = floats(expected, module + ".weight"), delta = floats(expected, module + ".delta");
     ASSERT_EQ(std::ssize(weight), site.in * site.out);
     double worst = 0.0, most = 0.0;

@@ -134,4 +134,16 @@ inline double distance(const Matrix& a, const Matrix& b) {
   return worst / most;
 }
 
+// Norm of the difference as a part of the norm. Rounding of factors is judged by it: where the terms of an element
+// cancel, no bound on their roundings bounds the largest difference.
+inline double relative_norm(const Matrix& a, const Matrix& b) {
+  if (a.rows != b.rows || a.columns != b.columns || a.values.size() != b.values.size()) return NAN;
+  double whole = 0.0, difference = 0.0;
+  for (size_t i = 0; i < a.values.size(); ++i) {
+    whole += b.values[i] * b.values[i];
+    difference += (a.values[i] - b.values[i]) * (a.values[i] - b.values[i]);
+  }
+  return std::sqrt(difference / whole);
+}
+
 }  // namespace patina::testing

@@ -26,6 +26,19 @@ void sweep(Make make) {
 
 TEST(Kernels, Add) { sweep(add_case); }
 TEST(Kernels, ScaleBy) { sweep(scale_by_case); }
+TEST(Kernels, Silu) { sweep(silu_case); }
+TEST(Kernels, RepeatRow) { sweep(repeat_row_case); }
+TEST(Kernels, SquaredError) { sweep(squared_error_case); }
+TEST(Kernels, SquaredErrorGrad) { sweep(squared_error_grad_case); }
+
+TEST(Kernels, Modulate) {
+  for (const bool shift : {false, true})
+    for (const bool acc : {false, true})
+      sweep([&](int64_t rows, int64_t columns, Layout layout) {
+        return modulate_case(rows, columns, shift, acc, layout);
+      });
+}
+
 TEST(Kernels, SwiGlu) { sweep(swiglu_case); }
 TEST(Kernels, SwiGluGrad) { sweep(swiglu_grad_case); }
 TEST(Kernels, PadColumns) { sweep(pad_columns_case); }

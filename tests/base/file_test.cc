@@ -48,6 +48,16 @@ void expect_io_error(Action action, const std::string& part) {
   }
 }
 
+TEST_F(FileTest, UnfinishedFilesAreRemovedAndFinishedOnesStay) {
+  write_file(path("done"), "x");
+  AtomicFile first(path("a")), second(path("b"));
+  first.write("half");
+  EXPECT_EQ(files(), 3);
+  remove_unfinished_files();
+  EXPECT_EQ(files(), 1);
+  EXPECT_EQ(read_file(path("done")), "x");
+}
+
 TEST_F(FileTest, WritesReadsAndMaps) {
   std::string content(300'000, '\0');
   for (size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * 31 % 251);

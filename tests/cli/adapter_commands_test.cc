@@ -133,6 +133,10 @@ TEST_F(AdapterCommands, MergeIsTheAdapter) {
   EXPECT_NE(coarse.err.find("warning: 4 of 4"), std::string::npos) << coarse.err;
   expect_refused(model_run("merge", {"--adapter", place_.path("run"), "--out", place_.path("n.gguf"), "--weight", "0"}),
                  1, {"changes nothing"});
+  for (const char* weight : {"1e300", "-1001", "nan", "inf"})
+    expect_refused(
+        model_run("merge", {"--adapter", place_.path("run"), "--out", place_.path("n.gguf"), "--weight", weight}), 2,
+        {"--weight", "from -1000 to 1000", weight});
   expect_refused(
       model_run("merge", {"--adapter", place_.path("run"), "--out", place_.path("model.gguf"), "--overwrite"}), 2,
       {"is the model itself"});
@@ -164,7 +168,43 @@ TEST_F(AdapterCommands, TrainingGoesOnFromAnAdapter) {
   EXPECT_EQ(with({"--out", place_.path("agreeing"), "--rank", "4", "--sites", "attn_q,ffn_down"}).status, 0);
   for (const auto& [flag, value] : {std::pair{"--rank", "8"}, {"--alpha", "1"}, {"--sites", "q"}, {"--layers", "1"}})
     expect_refused(with({"--out", place_.path("x"), flag, value}), 2, {flag, "contradicts", "leave"});
+  for (const auto& [flag, value] : {std::pair{"--rank-pattern", "q=2"}, {"--alpha-pattern", "q=2"}})
+    expect_refused(with({"--out", place_.path("x"), flag, value}), 2, {flag, "--init-adapter", "leave"});
+  expect_refused(with({"--out", place_.path("x"), "--lokr-dim", "4"}), 2, {"--lokr-dim", "--init-adapter", "is lora"});
   expect_refused(with({"--out", place_.path("x"), "--trigger-position", "append"}), 2, {"--trigger"});
+  // Dropout is of the training, not of the adapter.
+  const Outcome dropping = with({"--out", place_.path("dropping"), "--dropout", "0.25"});
+  ASSERT_EQ(dropping.status, 0) << dropping.err;
+  EXPECT_NE(dropping.err.find("lora, rank 4, alpha 32, dropout 0.25"), std::string::npos) << dropping.err;
+  EXPECT_NE(json::parse(read_file(place_.path("dropping/train_log.json")))["done"]["finalLoss"],
+            json::parse(read_file(place_.path("again/train_log.json")))["done"]["finalLoss"]);
+}
+
+// Header and start event say what the adapter is, not what the flags' defaults are.
+TEST_F(AdapterCommands, ARunFromAnAdapterSaysWhatThatIs) {
+  const auto train = [&](const std::string& out, std::vector<std::string> more) {
+    more.insert(more.begin(), {"train-lm", "--model", place_.path("model.gguf"), "--data", place_.path("data.jsonl"),
+                               "--steps", "1", "--overwrite", "--out", place_.path(out)});
+    const Outcome outcome = place_.run(more);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    const size_t at = outcome.err.find("adapter   ");
+    json start = json::parse(read_file(place_.path(out + "/train_log.json")))["start"];
+    start.erase("out");
+    return std::pair(start, outcome.err.substr(at, outcome.err.find('\n', at) - at));
+  };
+  const std::vector<std::vector<std::string>> kinds = {
+      {"--rank", "4", "--alpha", "3", "--rank-pattern", "v=8,layers.1.q=2", "--alpha-pattern", "down=0.5"},
+      {"--adapter-type", "dora", "--rank", "3", "--sites", "down", "--dropout", "0.5"},
+      {"--adapter-type", "lokr", "--lokr-dim", "2", "--lokr-factor", "4", "--lokr-alpha", "3", "--layers", "1"},
+      {"--adapter-type", "lokr", "--lokr-dim", "1", "--lokr-factor", "16", "--lokr-decompose-both"}};
+  for (const std::vector<std::string>& kind : kinds) {
+    const auto [fresh, header] = train("first", kind);
+    std::vector<std::string> again = {"--init-adapter", place_.path("first")};
+    if (kind.back() == "0.5" && kind[1] == "dora") again.insert(again.end(), {"--dropout", "0.5"});
+    const auto [start, text] = train("second", again);
+    EXPECT_EQ(start, fresh);
+    EXPECT_EQ(text, header);
+  }
 }
 
 }  // namespace

@@ -31,6 +31,33 @@ Prepare failing(const std::string& call, const std::string& path, int at) {
   };
 }
 
+TEST(Faults, ASignalLeavesNoHalfWrittenFile) {
+  const Workplace place;
+  ASSERT_EQ(place.train("run").status, 0);
+  const std::string model = place.path("model.gguf");
+  const std::vector<std::string> adapter = {"--model", model, "--adapter", place.path("run"), "--out"};
+  std::vector<std::vector<std::string>> lines = {{"convert", "--type", "f16", "--model", model, "--out"},
+                                                 {"merge", "--type", "f16"},
+                                                 {"export", "--format", "gguf"},
+                                                 {"export", "--format", "peft"}};
+  for (size_t i = 1; i < lines.size(); ++i) lines[i].insert(lines[i].end(), adapter.begin(), adapter.end());
+  for (std::vector<std::string>& line : lines) {
+    line.push_back(place.path("new/out"));
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      fs::create_directories(place.path("new"));
+      const Prepare prepare = [signal] {
+        failing("write", ".tmp", 1)();
+        setenv("PATINA_FAIL_SIGNAL", std::to_string(signal).c_str(), 1);
+      };
+      const Outcome run = place.start(line, {}, prepare).wait();
+      EXPECT_EQ(run.status, 1000 + signal) << line[0] << run.err;
+      for (const auto& entry : fs::recursive_directory_iterator(place.path("new")))
+        EXPECT_TRUE(entry.is_directory()) << line[0] << " left " << entry.path();
+      fs::remove_all(place.path("new"));
+    }
+  }
+}
+
 // A call, and how many of them go well: about two checkpoints.
 class EveryCall : public ::testing::TestWithParam<std::pair<const char*, int>> {};
 
@@ -92,6 +119,35 @@ TEST(Faults, AFullDiskIsSaidAndWhatFitsIsWritten) {
     EXPECT_EQ(fs::exists(place.path("out/adapter_config.json")), fits);
     EXPECT_TRUE(fs::is_empty(place.path("out/checkpoints")));
   }
+}
+
+TEST(Faults, ACheckpointIsNoAdapter) {
+  const Workplace place;
+  ASSERT_EQ(place.train("out").status, 0);
+  const std::string checkpoint = place.path("out/checkpoints/step-00000003.safetensors");
+  for (const std::vector<std::string>& line :
+       {std::vector<std::string>{"eval", "--data", place.path("data.jsonl"), "--adapter", checkpoint},
+        {"export", "--format", "gguf", "--out", place.path("x.gguf"), "--adapter", checkpoint},
+        {"train-lm", "--data", place.path("data.jsonl"), "--out", place.path("x"), "--init-adapter", checkpoint}}) {
+    std::vector<std::string> arguments = line;
+    arguments.insert(arguments.end(), {"--model", place.path("model.gguf")});
+    const Outcome run = place.run(arguments);
+    EXPECT_EQ(run.status, 1) << run.err;
+    EXPECT_NE(run.err.find("step-00000003.safetensors: is a checkpoint of a training run, expected an adapter"),
+              std::string::npos)
+        << run.err;
+    EXPECT_EQ(run.error_lines(), 1u) << run.err;
+  }
+}
+
+TEST(Faults, AnExportDoesNotMixWithAnotherAdapter) {
+  const Workplace place;
+  ASSERT_EQ(place.train("out").status, 0);
+  ASSERT_EQ(place.train("other").status, 0);
+  const Outcome run = place.run({"export", "--model", place.path("model.gguf"), "--adapter", place.path("out"),
+                                 "--format", "peft", "--out", place.path("other"), "--overwrite"});
+  EXPECT_EQ(run.status, 2);
+  EXPECT_NE(run.err.find("other: holds adapter.gguf of another adapter"), std::string::npos) << run.err;
 }
 
 TEST(Faults, AModelThatIsCutWhileItIsReadIsNamedInOneLine) {
@@ -163,6 +219,19 @@ TEST(Faults, ValuesThatNothingCanTakeAreRefusedBeforeTheRun) {
     EXPECT_EQ(run.error_lines(), 1u) << run.err;
     EXPECT_FALSE(fs::exists(place.path("out"))) << flag;
   }
+}
+
+TEST(Faults, NumbersThatAreNoneAreRefusedWithTheirFlag) {
+  const Workplace place;
+  for (const char* flag : {"--dropout", "--weight-decay", "--grad-clip", "--warmup", "--muon-scale",
+                           "--lora-plus-ratio", "--target-loss", "--rank", "--lokr-alpha"})
+    for (const char* value : {"nan", "-inf", "x"}) {
+      const Outcome run = place.run({"train-lm", "--model", place.path("model.gguf"), "--data",
+                                     place.path("data.jsonl"), "--out", place.path("out"), flag, value});
+      EXPECT_EQ(run.status, 2) << flag << run.err;
+      EXPECT_EQ(run.error_lines(), 1u) << run.err;
+      EXPECT_NE(run.err.find(flag), std::string::npos) << run.err;
+    }
 }
 
 TEST(Faults, FieldIssue19_StepsThatAreNotFiniteEndTheRunWithTheLastGoodState) {

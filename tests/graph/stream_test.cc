@@ -45,7 +45,10 @@ class StreamTest : public testing::Test {
   void uses(std::initializer_list<int> order) {
     for (const int weight : order) use(weight);
   }
-  StreamPlan plan(int64_t budget_bytes) const { return plan_stream(graph_, file_.bytes(), budget_bytes); }
+  StreamPlan plan(int64_t budget_bytes) const {
+    const std::span<const std::byte> file = file_.bytes();
+    return plan_stream(graph_, std::span(&file, 1), budget_bytes);
+  }
 
   // The weights of these pieces.
   std::set<int> weights_of(const StreamPlan& plan, const std::vector<int>& pieces) const {

@@ -7,7 +7,8 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "infer/generator.h"
-#include "support/tiny_lm.h"
+#include "support/adapter_kinds.h"
+#include "support/tiny_run.h"
 
 namespace patina {
 namespace {
@@ -77,6 +78,38 @@ TEST_F(Merge, LogitsAreThoseOfTheAdapter) {
     const std::vector<float> expected = logits_of(lm.model, adapter.get());
     EXPECT_TRUE(largest_difference(logits_of(model, nullptr), expected) <= tolerance);
     EXPECT_GT(largest_difference(logits_of(lm.model, nullptr), expected), 0.1) << "the adapter does something";
+  }
+}
+
+TEST_F(Merge, FieldIssue22_EveryKindIsThatOfTheAdapterAndSaysWhatIsRetained) {
+  const std::vector<Sequence> sequences = {random_sequence(40, 2, 0), random_sequence(9, 2, 1)};
+  for (const auto& [stored, merged] : {std::pair{DType::kF16, DType::kF16},
+                                       {DType::kBF16, DType::kBF16},
+                                       {DType::kQ4_1, DType::kF16},
+                                       {DType::kF16, DType::kQ8_0},
+                                       {DType::kQ4_1, DType::kQ4_0}}) {
+    const TinyLm lm({.dtype = stored});
+    for (const Kind& kind : kinds()) {
+      SCOPED_TRACE(fmt::format("{} {} -> {}", kind.name, name(stored), name(merged)));
+      Adapter adapter(layer_sites(lm.model, {"q", "k", "o", "down"}), kind.options);
+      train(lm.model, adapter, sequences, plain_options(10, 1e-2));
+      const std::vector<MergedTensor> tensors = merge(lm, adapter.sites(), {.dtype = merged});
+      ASSERT_EQ(tensors.size(), 8u);
+      const bool coarse = merged == DType::kQ4_0, fine = merged == DType::kF16 || merged == DType::kBF16;
+      for (const MergedTensor& tensor : tensors) {
+        const double cosine = tensor.retention.cosine(), energy = tensor.retention.energy();
+        EXPECT_EQ(tensor.after, merged);
+        EXPECT_TRUE(cosine >= (coarse ? 0.9 : 0.999)) << tensor.name << " " << cosine;
+        EXPECT_TRUE(coarse ? cosine <= 0.9999 : std::abs(energy - 1.0) <= 0.01) << tensor.name << " " << energy;
+      }
+      if (!fine) continue;
+      const DecoderModel model = DecoderModel::load(out_);
+      const std::vector<float> expected = logits_of(lm.model, &adapter);
+      const double largest = largest_difference(expected, std::vector<float>(expected.size(), 0.0f));
+      const double error = largest_difference(logits_of(model, nullptr), expected);
+      EXPECT_TRUE(error <= 1e-2 * largest) << error << " of " << largest;
+      EXPECT_GT(largest_difference(logits_of(lm.model, nullptr), expected), 0.1) << "the adapter does something";
+    }
   }
 }
 

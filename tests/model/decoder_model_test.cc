@@ -200,7 +200,7 @@ TEST(DecoderModel, RowsOfQueriesAndKeysAreMapped) {
 // Angle of feature pair i at position p, from the definition: p * s * base^(-2 i / C) / d_i.
 void expect_table(const DecoderModel& model, double base, double scale, const std::vector<float>& divisors) {
   constexpr int kPositions = 300, kWidth = 32;
-  const std::vector<float> table = rope_table(model.config(), kPositions);
+  const std::vector<float> table = rope_table(model.config().rope(), kPositions);
   ASSERT_EQ(table.size(), static_cast<size_t>(kPositions * kWidth));
   for (int p = 0; p < kPositions; ++p)
     for (int i = 0; i < kWidth / 2; ++i) {

@@ -26,6 +26,16 @@ void sweep(Make make) {
 }
 
 TEST(Gradients, Add) { sweep(add_case); }
+TEST(Gradients, SquaredError) { sweep(squared_error_case); }
+
+TEST(Gradients, Modulate) {
+  for (const bool shift : {false, true})
+    for (const bool acc : {false, true})
+      sweep([&](int64_t rows, int64_t columns, Layout layout) {
+        return modulate_case(rows, columns, shift, acc, layout);
+      });
+}
+
 TEST(Gradients, SwiGlu) { sweep(swiglu_case); }
 
 // Not of single values: their norm is their sign, whose gradient is all cancellation.
@@ -60,6 +70,8 @@ TEST(Gradients, FrozenLinear) {
         EXPECT_TRUE(check_gradient(frozen_linear_case(
             Direction::kForward, {.m = 3, .n = size, .k = 7, .dtype = DType::kBF16, .row_map = true, .acc = acc},
             layout)));
+        EXPECT_TRUE(
+            check_gradient(frozen_linear_case(Direction::kBackward, {.m = size, .n = 5, .k = 3, .acc = acc}, layout)));
       }
 }
 

@@ -1,11 +1,13 @@
 // Loaded before the C library (LD_PRELOAD): makes one call fail, as a full or broken disk does.
 //   PATINA_FAIL = "write" | "fsync" | "rename"; PATINA_FAIL_PATH = part of the path; PATINA_FAIL_AT = how many calls on
-//   such paths go well before. From then on all of them fail.
+//   such paths go well before. From then on all of them fail. PATINA_FAIL_SIGNAL = number of a signal that the process
+//   is sent instead.
 #include <dlfcn.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,7 +19,10 @@ bool fails(const char* call, const char* path) {
              *at = std::getenv("PATINA_FAIL_AT");
   if (wanted == nullptr || part == nullptr || at == nullptr || std::strcmp(wanted, call) != 0) return false;
   static std::atomic<long> seen{0};
-  return std::strstr(path, part) != nullptr && seen++ >= std::atol(at);
+  if (std::strstr(path, part) == nullptr || seen++ < std::atol(at)) return false;
+  const char* const signal = std::getenv("PATINA_FAIL_SIGNAL");
+  if (signal != nullptr) std::raise(std::atoi(signal));
+  return signal == nullptr;
 }
 
 bool fails(const char* call, int descriptor) {

@@ -56,9 +56,11 @@ std::vector<DType> decodable() {
 }
 
 TEST(Decode, EveryTypeButIntegers) {
-  EXPECT_EQ(decodable().size() + 1, all_dtypes().size());
-  EXPECT_FALSE(is_decodable(DType::kI32));
-  EXPECT_EQ(decode_row(DType::kI32), nullptr);
+  EXPECT_EQ(decodable().size() + 4, all_dtypes().size());
+  for (const DType integers : {DType::kI32, DType::kI64, DType::kU8, DType::kBool}) {
+    EXPECT_FALSE(is_decodable(integers));
+    EXPECT_EQ(decode_row(integers), nullptr);
+  }
 }
 
 TEST(Decode, GoldensOfTheGgufPackage) {

@@ -13,10 +13,12 @@
 #include "ops/head_loss.h"
 #include "ops/matmul.h"
 #include "ops/mix_blocks.h"
+#include "ops/modulate.h"
 #include "ops/outer_product.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/row_magnitude.h"
+#include "ops/squared_error.h"
 #include "ops/view.h"
 
 namespace patina {
@@ -73,6 +75,65 @@ OpCase scale_by_case(int64_t rows, int64_t width, Layout layout) {
             const ValueId x = operand(b, b.rows(rows), width, layout);
             scale_by(b.graph, x, b.constant({1}, [](int64_t) { return 0.37; }), "y");
             return outputs(b);
+          }};
+}
+
+OpCase silu_case(int64_t rows, int64_t width, Layout layout) {
+  return {title(layout, "silu {}x{}", rows, width), [=](CaseBuilder& b) {
+            silu(b.graph, operand(b, b.rows(rows), width, layout, 3), "y");
+            return outputs(b);
+          }};
+}
+
+OpCase repeat_row_case(int64_t rows, int64_t width, Layout layout) {
+  return {title(layout, "repeat_row {}x{}", rows, width), [=](CaseBuilder& b) {
+            const ValueId like = operand(b, b.rows(rows), 1, layout);
+            repeat_row(b.graph, b.frozen_vector(width), like, "y");
+            return outputs(b);
+          }};
+}
+
+namespace {
+
+// Numbers without a gradient, as columns of wider rows.
+ValueId side_columns(CaseBuilder& b, const Extent& rows, int64_t width) {
+  return columns(b.graph, b.constant({rows, width + 3}, [&](int64_t) { return b.normal(); }), 1, width, "side");
+}
+
+}  // namespace
+
+OpCase modulate_case(int64_t rows, int64_t width, bool shift, bool acc, Layout layout) {
+  return {title(layout, "modulate {}x{}{}{}", rows, width, shift ? " shift" : "", acc ? " acc" : ""),
+          [=](CaseBuilder& b) {
+            constexpr int64_t kSequences = 3;
+            const Extent extent = b.rows(rows), sequences = b.rows(kSequences, "B");
+            const ValueId x = operand(b, extent, width, layout), factor = side_columns(b, sequences, width);
+            const ValueId shifts = shift ? side_columns(b, sequences, width) : kNoValue;
+            const ValueId at = b.ints({extent}, random_indices(b, rows, kSequences));
+            modulate(b.graph, x, factor, shifts, acc ? operand(b, extent, width, layout) : kNoValue, at, "y");
+            return outputs(b);
+          }};
+}
+
+OpCase squared_error_case(int64_t rows, int64_t width, Layout layout) {
+  return {title(layout, "squared_error {}x{}", rows, width),
+          [=](CaseBuilder& b) {
+            const Extent extent = b.rows(rows);
+            const ValueId y = operand(b, extent, width, layout), target = side_columns(b, extent, width);
+            const ValueId weight = b.constant({extent, width}, [&](int64_t) { return std::abs(b.normal()); });
+            squared_error(b.graph, y, target, weight, "y");
+            return outputs(b);
+          },
+          width * std::max<int64_t>(rows, 1)};
+}
+
+OpCase squared_error_grad_case(int64_t rows, int64_t width, Layout layout) {
+  return {title(layout, "squared_error_grad {}x{}", rows, width), [=](CaseBuilder& b) {
+            const Extent extent = b.rows(rows);
+            const ValueId y = operand(b, extent, width, layout), target = side_columns(b, extent, width);
+            const ValueId weight = b.constant({extent, width}, [&](int64_t) { return std::abs(b.normal()); });
+            return append(b, std::make_shared<SquaredErrorGrad>(),
+                          {y, target, weight, b.constant({1}, [](int64_t) { return 0.37; })}, {{extent, width}});
           }};
 }
 

@@ -12,6 +12,11 @@ enum class Layout : uint8_t { kStrided, kComputed };
 
 OpCase add_case(int64_t rows, int64_t columns, Layout layout);
 OpCase scale_by_case(int64_t rows, int64_t columns, Layout layout);
+OpCase silu_case(int64_t rows, int64_t columns, Layout layout);
+OpCase repeat_row_case(int64_t rows, int64_t columns, Layout layout);
+OpCase modulate_case(int64_t rows, int64_t columns, bool shift, bool acc, Layout layout);
+OpCase squared_error_case(int64_t rows, int64_t columns, Layout layout);
+OpCase squared_error_grad_case(int64_t rows, int64_t columns, Layout layout);
 OpCase swiglu_case(int64_t rows, int64_t columns, Layout layout);
 OpCase swiglu_grad_case(int64_t rows, int64_t columns, Layout layout);
 // A selection of `selected` of the rows.

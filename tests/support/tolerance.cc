@@ -65,9 +65,18 @@ std::vector<Tolerance> kernel_tolerance(const Op& op, std::span<const Ref> in, s
   const std::string_view name = op.name();
   const auto is = [&](auto... names) { return ((name == names) || ...); };
   if (is("gather_rows", "scatter_rows", "pad_columns", "embedding", "cache_append", "transposed_copy", "f32_copy",
-         "dense_copy"))
+         "dense_copy", "repeat_row"))
     return {{}};
   if (is("add", "scale_by")) return {{0, u}};
+  if (is("silu")) return {{0, (kSigmoidRoundings + 1) * u}};
+  if (is("modulate")) return {{4 * u * (max_abs(in[0]) * max_abs(in[1]) + max_abs(in[2]) + max_abs(in[4])), 0}};
+  if (is("squared_error")) {
+    const double most = max_abs(in[0]) + max_abs(in[1]), columns = static_cast<double>(in[0].columns());
+    const double row = (sum16_roundings(in[0].columns()) + 6) * u * columns * max_abs(in[2]) * most * most;
+    return {{static_cast<double>(in[0].rows()) * row, 2 * u}, {row, 0}};
+  }
+  if (is("squared_error_grad"))
+    return {{8 * u * max_abs(in[3]) * max_abs(in[2]) * (max_abs(in[0]) + max_abs(in[1])), 0}};
   if (is("swiglu")) return {{0, (kSigmoidRoundings + 2) * u}};
   if (is("swiglu_grad")) {
     // 1 - s is off by (roundings of s + 1) u, times z; the factors around it by a few roundings.

@@ -5,6 +5,9 @@
 #include <cstring>
 
 #include "adapter/prelude.h"
+#include "base/file.h"
+#include "formats/gguf.h"
+#include "formats/safetensors.h"
 #include "graph/reference_executor.h"
 #include "support/adapter_kinds.h"
 #include "support/branch.h"
@@ -191,6 +194,46 @@ TEST(AdapterKinds, FieldIssue16_AnAdapterOfAnotherModelIsRefused) {
     EXPECT_EQ(sites.size(), 14u);
     EXPECT_THROW(Adapter(other.model.sites(), sites, "x"), Error) << kind.name;
     EXPECT_THROW(Adapter(shallow.model.sites(), sites, "x"), Error) << kind.name;
+  }
+}
+
+// "o" is attn_output in GGUF, beside output, output_norm and attn_norm: nothing but it is trained, written or read.
+TEST(AdapterKinds, FieldIssue17_TargetNamesMatchWholeComponents) {
+  const TinyLm lm({.tied_head = false});
+  for (const Kind& kind : kinds()) {
+    Adapter adapter(select_sites(lm.model.sites(), {"o"}, 0), kind.options);
+    train(lm.model, adapter, some_sequences(), plain_options(2, 1e-2));
+    for (const ParameterStore::Slice& slice : adapter.parameters().slices())
+      EXPECT_TRUE(slice.name.starts_with("layers.0.o.") || slice.name.starts_with("layers.1.o.")) << slice.name;
+    for (const AdapterFormatRow& format : adapter_formats()) {
+      if (!format_obstacle(format.format, adapter.sites()).empty()) continue;
+      SCOPED_TRACE(fmt::format("{} {}", kind.name, format.name));
+      const bool gguf = format.format == AdapterFormat::kGguf;
+      const TempDir directory;
+      const auto path = format.is_directory ? directory.path() : directory.path() / (gguf ? "x.gguf" : "x.safetensors");
+      write_adapter(format.format, path, {adapter.sites(), "", {}}, base_of(lm.model));
+      const auto weights = format.is_directory ? path / "adapter_model.safetensors" : path;
+      std::vector<std::string> names;
+      if (gguf) {
+        const GgufFile file = GgufFile::open(path);
+        for (const GgufTensor& tensor : file.tensors()) names.push_back(tensor.name);
+      } else {
+        const SafetensorsFile file = SafetensorsFile::open(weights);
+        for (const SafetensorsTensor& tensor : file.tensors()) names.push_back(tensor.name);
+      }
+      const std::string component = gguf ? ".attn_output." : format.is_directory ? ".o_proj." : "_o_proj.";
+      for (const std::string& name : names) EXPECT_NE(name.find(component), std::string::npos) << name;
+      EXPECT_EQ(read_adapter(path, base_of(lm.model)).sites.size(), 2u);
+      if (format.is_directory) {
+        EXPECT_NE(read_file(path / "adapter_config.json").find("\"o_proj\""), std::string::npos);
+      }
+
+      // A name that differs in its last letter is not of this layer.
+      std::string bytes = read_file(weights);
+      bytes[bytes.find(component) + component.size() - 2] = 'x';
+      write_file(weights, bytes);
+      EXPECT_THROW(read_adapter(path, base_of(lm.model)), Error);
+    }
   }
 }
 

@@ -41,7 +41,9 @@ TEST(Profile, OperationsAreThoseOfTheFormula) {
   Trainer trainer = lm_trainer(lm.model, *adapter, sequences, {}, plain_options(2, 1e-3), cpu_backend(), pool);
   const double expected = operations_by_formula(lm.model, 4, 57, rows, pairs);
   const int64_t sizes[] = {57, 3, 2, 46};
-  EXPECT_DOUBLE_EQ(run_operations(trainer.objective().graph(), sizes, pairs, false), expected);
+  EXPECT_DOUBLE_EQ(run_operations(
+                       trainer.objective().graph(), sizes, [&](const Node&) { return pairs; }, false),
+                   expected);
 
   // What a run counts, step by step, is the same.
   Profile profile(trainer.objective().graph());
@@ -122,7 +124,8 @@ TEST(Profile, WorkDoneAgainIsTold) {
   EXPECT_GT(repeated(*again), 20);
   const int64_t sizes[] = {16, 2, 1, 16};
   const auto operations = [&](const LossGraph& graph, bool with_repeated) {
-    return run_operations(graph.graph, sizes, 136, with_repeated);
+    return run_operations(
+        graph.graph, sizes, [](const Node&) { return 136.0; }, with_repeated);
   };
   EXPECT_EQ(operations(*once, true), operations(*once, false));
   EXPECT_EQ(operations(*again, false), operations(*once, false));

@@ -30,6 +30,14 @@ FloatVector sigmoid(FloatVector z) {
   return hn::Div(one, hn::Add(one, exp(Floats(), hn::Neg(z))));
 }
 
+// y may be x.
+void silu_row(const float* x, int64_t n, float* y) {
+  for_vectors(n, [&](auto at) HWY_ATTR {
+    const FloatVector z = at.load(x);
+    at.store(hn::Mul(z, sigmoid(z)), y);
+  });
+}
+
 void swiglu_row(const float* gate, const float* up, int64_t n, float* y) {
   for_vectors(n, [&](auto at) HWY_ATTR {
     const FloatVector z = at.load(gate);
@@ -59,6 +67,7 @@ namespace {
 
 HWY_EXPORT(add_row);
 HWY_EXPORT(scale_row);
+HWY_EXPORT(silu_row);
 HWY_EXPORT(swiglu_row);
 HWY_EXPORT(swiglu_grad_row);
 
@@ -77,6 +86,17 @@ void scale_by(const Op&, std::span<const Tensor> in, std::span<const Tensor> out
   const float factor = *in[1].f32();
   const auto row = HWY_DYNAMIC_DISPATCH(scale_row);
   for_rows(context.pool, y.rows, y.columns, [&](int64_t r) { row(x.row(r), factor, y.columns, y.row(r)); });
+}
+
+void silu(const Op&, std::span<const Tensor> in, std::span<const Tensor> out, KernelContext& context) {
+  const Rows x(in[0]), y(out[0]);
+  const auto row = HWY_DYNAMIC_DISPATCH(silu_row);
+  for_rows(context.pool, y.rows, y.columns, [&](int64_t r) { row(x.row(r), y.columns, y.row(r)); });
+}
+
+void repeat_row(const Op&, std::span<const Tensor> in, std::span<const Tensor> out, KernelContext& context) {
+  const Rows w(in[0]), y(out[0]);
+  for_rows(context.pool, y.rows, y.columns, [&](int64_t r) { copy_row(w.data, y.columns, y.row(r)); });
 }
 
 void swiglu(const Op&, std::span<const Tensor> in, std::span<const Tensor> out, KernelContext& context) {
