@@ -9,8 +9,9 @@ usage: scripts/test.sh [--full]
 Installs missing Debian packages, checks the sources (order of includes, format, data set), builds into build/, fetches the test
 model into models/, and runs every test. Fails where anything fails, where a test is skipped, and where there is none.
 
-  --full   also build and run every test with address and undefined-behaviour sanitizers (build-asan/), and the tests of the kernels
-           for 64-bit ARM under qemu (build-arm64/, scripts/test-arm64.sh); takes several times as long
+  --full   also look at a run's report.html in a headless Chromium (scripts/check_report.sh), build and run every test with address
+           and undefined-behaviour sanitizers (build-asan/), and the tests of the kernels for 64-bit ARM under qemu (build-arm64/,
+           scripts/test-arm64.sh); takes several times as long
   --help   this text
 TEXT
 }
@@ -51,6 +52,8 @@ scripts/fetch-model.sh
 
 build_and_test release build
 if $full; then
+  step "report in a browser"
+  scripts/check_report.sh
   build_and_test asan+ubsan build-asan
   step "64-bit ARM"
   scripts/test-arm64.sh
