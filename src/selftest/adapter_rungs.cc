@@ -282,7 +282,7 @@ Rungs adapter_rungs() {
        {at_most(1e-5)},
        measure_kronecker},
       {"LK5",
-       "exported LoKr, read by an independent reader: wrong keys, shapes, types, alphas, numbers",
+       "exported LoKr by another reader: wrong keys, shapes, types, alphas, numbers",
        Repeats::kOnce,
        {exactly_zero()},
        measure_export},

@@ -462,7 +462,7 @@ Rungs lm_rungs() {
   static const std::vector<Rung> rungs = {
       {"T3", "training forward = inference forward, each named value", kTypes, {at_most(1e-4)}, measure_inference},
       {"LM1",
-       "samples to tokens, labels and rows: mistakes; rows that see what they must not",
+       "samples to tokens, labels, rows: mistakes; rows that see what they must not",
        Repeats::kOnce,
        {exactly_zero("mistakes"), exactly_zero("leaks")},
        measure_layout},

@@ -172,7 +172,7 @@ Rungs product_rungs() {
        {exactly_zero()},
        measure_same_bits},
       {"P5",
-       "gradient through products whose dy has gaps, against double precision; mm gives way there",
+       "gradient where dy has gaps and mm must give way, against double precision",
        Repeats::kByFormulation,
        {at_most(1e-5), {Bar::Side::kAtLeast, 1, "products kept from mm", true}},
        measure_guard},

@@ -279,7 +279,7 @@ Rungs rule_rungs() {
        {at_most(1e-5)},
        measure_adamw},
       {"MU1",
-       "Muon = its formula in double precision, gradients of very different scales; singular values of its steps",
+       "Muon = its formula in double precision; singular values of its steps near 1",
        Repeats::kOnce,
        {at_most(1e-4), at_most(0.5, "from 1")},
        measure_muon},

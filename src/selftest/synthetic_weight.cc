@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/philox.h"
 #include "measure/random_weight.h"
 #include "quant/block_scales.h"
 #include "quant/decode.h"
@@ -69,6 +70,15 @@ std::vector<std::byte> synthetic_weight(DType dtype, int64_t rows, int64_t colum
         scale_up(block + offsets[1], true, least.powers);
         if (least.is_added) block[offsets[1] + 1] |= std::byte{0x80};
       });
+  // What is left of a mean has either sign, block by block: a common one would drown the rest in the model's sums.
+  if (is_f16) {
+    const RandomStream random(seed, RandomUse::kTest, 6);
+    uint64_t block_index = 0;
+    for_each_block([&](std::byte* block) {
+      if (random.uniform(block_index++) < 0.5)
+        for (const size_t offset : offsets) block[offset + 1] ^= std::byte{0x80};
+    });
+  }
   const int powers = static_cast<int>(std::lround(std::log2(kSize / root_mean_square(dtype, bytes, count))));
   for_each_block([&](std::byte* block) {
     for (const size_t offset : offsets) scale_up(block + offset, is_f16, powers);
