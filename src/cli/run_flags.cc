@@ -48,6 +48,13 @@ void add_run_options(CommandLine& line, RunFlags& flags, TrainOptions& options) 
               "where the last is a minute old), or end. One is always written at the end.");
   line.option("--keep", flags.keep, "N", "Checkpoints that are kept: the newest N, and the best by validation.")
       ->check(quiet(CLI::Range(int64_t{1}, kMost)));
+  line.option(
+          "--milestone-step", flags.milestone_step, "NUMBER",
+          "Export the adapter to --out/milestones after each epoch whose mean loss lies this much below that of the "
+          "last milestone, or of the first epoch; 0 does not.")
+      ->check(not_negative());
+  line.option("--milestone-keep", flags.milestone_keep, "N", "Milestones that are kept: the newest N.")
+      ->check(quiet(CLI::Range(int64_t{1}, kMost)));
   line.add_flag("--resume", flags.resume,
                 "Go on from the newest checkpoint in --out, to the same bits as without a stop. Takes the flags of the "
                 "first start.");

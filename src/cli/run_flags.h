@@ -13,7 +13,8 @@ namespace patina {
 
 struct RunFlags {
   std::string save_every = "5m", optimizer = "adamw", validation;
-  int64_t keep = 2;
+  int64_t keep = 2, milestone_keep = 6;
+  double milestone_step = 0.0;  // nats; 0: no milestones
   bool resume = false, export_best = false;
   std::vector<const CLI::Option*> of_muon = {};  // which AdamW does not have
 };

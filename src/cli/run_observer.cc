@@ -53,6 +53,24 @@ void RunObserver::on_epoch(const EpochReport& epoch) {
   Json& epochs = told_["epochs"];
   epochs.push_back(event);
   if (epochs.size() > kEpochsWithNorms) epochs[epochs.size() - 1 - kEpochsWithNorms].erase("gradNorms");
+  note_milestone(epoch);
+}
+
+void RunObserver::note_milestone(const EpochReport& epoch) {
+  if (milestones_.step <= 0.0 || !std::isfinite(epoch.loss)) return;
+  Json& told = told_["milestones"];
+  const Json& last = (told.empty() ? told_["epochs"].front() : told.back()).at("loss");
+  if (last.is_number() && epoch.loss > last.get<double>() - milestones_.step) return;
+  try {
+    const std::string path =
+        milestones_.write(fmt::format("epoch-{:04}-loss-{:.3f}", epoch.epoch, epoch.loss)).string();
+    progress_.print_line(fmt::format("milestone  loss {:.4f}: {}", epoch.loss, path));
+    told.push_back({{"loss", epoch.loss}, {"epoch", epoch.epoch}, {"step", epoch.step}, {"path", path}});
+    events_.write("milestone", told.back());
+  } catch (const Error& error) {
+    if (error.kind() != Error::Kind::kIo) throw;
+    warn(fmt::format("no milestone after epoch {}: {}", epoch.epoch, error.what()), 1);
+  }
 }
 
 void RunObserver::on_eval(const EvalReport& eval) {

@@ -1,6 +1,7 @@
 // Shows a run to people and programs, has its checkpoints written, and keeps what train_log.json needs.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -21,10 +22,17 @@ struct SampleRule {
   std::function<std::vector<SampleAnswer>()> take = {};  // empty: never
 };
 
+// When the adapter is exported in between: each time the loss of an epoch has fallen by so much (0: never).
+struct MilestoneRule {
+  double step;
+  std::function<std::filesystem::path(const std::string& name)> write;  // Error(kIo) where it cannot
+};
+
 class RunObserver final : public TrainObserver {
  public:
-  RunObserver(Trainer& trainer, const ParameterStore& store, const SampleRule& samples, EventWriter& events)
-      : trainer_(trainer), store_(store), samples_(samples), events_(events) {}
+  RunObserver(Trainer& trainer, const ParameterStore& store, const SampleRule& samples, MilestoneRule milestones,
+              EventWriter& events)
+      : trainer_(trainer), store_(store), samples_(samples), milestones_(std::move(milestones)), events_(events) {}
   void save_with(RunSaver& saver) { saver_ = &saver; }
 
   void on_step(const StepReport& step) override;
@@ -38,20 +46,26 @@ class RunObserver final : public TrainObserver {
   void take_samples();
   void warn(const std::string& message, int64_t count);
 
-  // What was told so far, and back to where a checkpoint stood: {epochs, evals, samples, warnings}.
+  // What was told so far, and back to where a checkpoint stood: {epochs, evals, samples, milestones, warnings}.
   const Json& told() const { return told_; }
   void set_told(const Json& told) { told_.update(told); }
 
  private:
+  void note_milestone(const EpochReport& epoch);
+
   Trainer& trainer_;
   const ParameterStore& store_;
   const SampleRule& samples_;
+  const MilestoneRule milestones_;
   EventWriter& events_;
   Progress progress_;
   RunSaver* saver_ = nullptr;
   double clip_scale_ = 1.0;
-  Json told_ = {
-      {"epochs", Json::array()}, {"evals", Json::array()}, {"samples", Json::array()}, {"warnings", Json::array()}};
+  Json told_ = {{"epochs", Json::array()},
+                {"evals", Json::array()},
+                {"samples", Json::array()},
+                {"milestones", Json::array()},
+                {"warnings", Json::array()}};
 };
 
 }  // namespace patina

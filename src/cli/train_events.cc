@@ -46,6 +46,8 @@ std::vector<MemoryKind> memory_kinds(const TrainRun& run) {
       {"data", data, "the data set"},
       {"process", std::max<int64_t>(0, run.anonymous_bytes - plan.trainable_bytes - plan.moments_bytes - data),
        "the program: tokenizer, graph, tables, thread stacks"}};
+  if (run.flags.run.milestone_step > 0.0)
+    kinds.push_back({"milestones", plan.trainable_bytes / 2, "while one is written: a copy of the adapter's values"});
   if (run.sample_bytes > 0)
     kinds.push_back({"samples", run.sample_bytes, "while samples are taken: cache and activations"});
   return kinds;

@@ -52,7 +52,8 @@ Fitted fit(const FitSubject& subject, TrainFlags& flags, int64_t budget_bytes, i
     fitted = {subject.make(options, found.micro), found.micro};
     const TrainPlan& plan = fitted.trainer->plan();
     planned_bytes = plan.weights_bytes + plan.arena_bytes + plan.optimizer_scratch_bytes + anonymous_bytes() +
-                    subject.later_bytes + (options.stream_weights ? subject.later_window_bytes : 0);
+                    subject.later_bytes + (options.stream_weights ? subject.later_window_bytes : 0) +
+                    (flags.run.milestone_step > 0.0 ? plan.trainable_bytes / 2 : 0);
     over_bytes += planned_bytes - budget_bytes;
   }
   const char* const weights = options.stream_weights ? kStream : kMapped;

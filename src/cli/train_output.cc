@@ -24,6 +24,7 @@ constexpr const char* kGgufFile = "adapter.gguf";
 constexpr const char* kLycorisFile = "adapter.safetensors";
 constexpr const char* kDitLokrFile = "lokr_weights.safetensors";  // by which players of the music model know it
 constexpr const char* kLogFile = "train_log.json";
+constexpr const char* kMilestones = "milestones";
 // A directory with an adapter_config.json is complete: it comes last.
 constexpr const char* kFiles[] = {kPeftFile, kLycorisFile, kDitLokrFile, kGgufFile, kLogFile, "adapter_config.json"};
 
@@ -47,6 +48,20 @@ bool holds_files(const fs::path& path, std::error_code& error) {
   return std::any_of(begin(entries), end(entries), [](const fs::directory_entry& entry) {
     return !entry.path().filename().string().starts_with(kStaging);
   });
+}
+
+// Writes PEFT's form, or LyCORIS' where that is none or not what is read: the file of the weights, and the form's name.
+std::pair<const char*, const char*> write_weights(const fs::path& directory, const AdapterFile& adapter,
+                                                  const AdapterBase& base) {
+  const bool dit_lokr =
+      base.family == ModelFamily::kDit && std::holds_alternative<LokrFactors>(adapter.sites[0].factors);
+  if (!dit_lokr && format_obstacle(AdapterFormat::kPeft, adapter.sites).empty()) {
+    write_adapter(AdapterFormat::kPeft, directory, adapter, base);
+    return {kPeftFile, "peft"};
+  }
+  const char* const file = dit_lokr ? kDitLokrFile : kLycorisFile;
+  write_adapter(AdapterFormat::kLycoris, directory / file, adapter, base);
+  return {file, "lycoris"};
 }
 
 [[noreturn]] void fail_io(const fs::path& path, const std::error_code& error) {
@@ -89,19 +104,13 @@ OutputDirectory::~OutputDirectory() {
 std::vector<OutputDirectory::File> OutputDirectory::write(const AdapterFile& adapter, const AdapterBase& base,
                                                           const Json& log) {
   const fs::path staging = path_ / fmt::format("{}{}", kStaging, getpid());
-  const bool dit_lokr =
-      base.family == ModelFamily::kDit && std::holds_alternative<LokrFactors>(adapter.sites[0].factors);
-  const char* const lycoris = dit_lokr ? kDitLokrFile : kLycorisFile;
-  const bool peft = !dit_lokr && format_obstacle(AdapterFormat::kPeft, adapter.sites).empty();
+  std::pair<const char*, const char*> weights;
   const bool gguf = format_obstacle(AdapterFormat::kGguf, adapter.sites).empty();
   std::error_code error;
   fs::create_directory(staging, error);
   if (error) fail_io(staging, error);
   try {
-    if (peft)
-      write_adapter(AdapterFormat::kPeft, staging, adapter, base);
-    else
-      write_adapter(AdapterFormat::kLycoris, staging / lycoris, adapter, base);
+    weights = write_weights(staging, adapter, base);
     if (gguf) write_adapter(AdapterFormat::kGguf, staging / kGgufFile, adapter, base);
     write_file(staging / kLogFile, log.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     for (const char* file : kFiles) {
@@ -123,10 +132,38 @@ std::vector<OutputDirectory::File> OutputDirectory::write(const AdapterFile& ada
     files.push_back(
         {path_ / file, format, static_cast<int64_t>(tensors), static_cast<int64_t>(fs::file_size(path_ / file))});
   };
-  const char* weights = peft ? kPeftFile : lycoris;
-  add(weights, peft ? "peft" : "lycoris", SafetensorsFile::open(path_ / weights).tensors().size());
+  add(weights.first, weights.second, SafetensorsFile::open(path_ / weights.first).tensors().size());
   if (gguf) add(kGgufFile, "gguf", GgufFile::open(path_ / kGgufFile).tensors().size());
   return files;
+}
+
+fs::path OutputDirectory::write_milestone(const std::string& name, const AdapterFile& adapter, const AdapterBase& base,
+                                          int64_t keep) {
+  const fs::path staging = path_ / fmt::format("{}{}", kStaging, getpid()), directory = path_ / kMilestones;
+  std::error_code ignored;
+  try {
+    fs::create_directory(staging);
+    write_weights(staging, adapter, base);
+    fs::create_directory(directory);
+    fs::remove_all(directory / name);  // of a run that was cut off behind its last checkpoint
+    fs::rename(staging, directory / name);
+  } catch (const fs::filesystem_error& failure) {
+    fs::remove_all(staging, ignored);
+    fail_io(directory, failure.code());
+  } catch (...) {
+    fs::remove_all(staging, ignored);
+    throw;
+  }
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) found.push_back(entry.path());
+  std::ranges::sort(found, std::greater{});
+  for (size_t i = static_cast<size_t>(keep); i < found.size(); ++i) fs::remove_all(found[i], ignored);
+  return directory / name;
+}
+
+void OutputDirectory::remove_milestones() {
+  std::error_code ignored;
+  fs::remove_all(path_ / kMilestones, ignored);
 }
 
 }  // namespace patina

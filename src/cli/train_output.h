@@ -36,6 +36,12 @@ class OutputDirectory {
   // directory stay. Returns what adapters lie in.
   std::vector<File> write(const AdapterFile& adapter, const AdapterBase& base, const Json& log);
 
+  // Writes the adapter alone, in one format, to milestones/`name`, and removes all but the newest `keep` (by name)
+  // there.
+  std::filesystem::path write_milestone(const std::string& name, const AdapterFile& adapter, const AdapterBase& base,
+                                        int64_t keep);
+  void remove_milestones();  // of an earlier run
+
   const std::filesystem::path& path() const { return path_; }
 
  private:

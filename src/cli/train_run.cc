@@ -69,6 +69,25 @@ Outcome run_loop(Training& training, RunObserver& observer, Profile* profile) {
   return outcome;
 }
 
+AdapterFile exported(const Training& training) {
+  const TrainFlags& flags = training.run.flags;
+  AdapterFile file;
+  file.sites = training.adapter.sites();
+  file.metadata = {{"patina.version", PATINA_VERSION},
+                   {kBaseFingerprint, training.run.model_fingerprint},
+                   {"patina.data_fingerprint", training.run.data_fingerprint}};
+  if (training.base.family == ModelFamily::kDit) file.metadata[std::string(kFamilyMetadata)] = kDitFamily;
+  if (training.initial)
+    for (const char* key : {kTrigger, kTriggerPosition})
+      if (const auto kept = training.initial->metadata.find(key); kept != training.initial->metadata.end())
+        file.metadata.insert(*kept);
+  if (!flags.trigger.empty()) {
+    file.metadata[kTrigger] = flags.trigger;
+    file.metadata[kTriggerPosition] = flags.trigger_position;
+  }
+  return file;
+}
+
 // Everything from the first step to the last checkpoint; `log` gets what train_log.json keeps.
 Outcome train(Training& training, RunPlace& place, RunLog& run_log, Json& log, EventWriter& events) {
   const TrainFlags& flags = training.run.flags;
@@ -76,7 +95,11 @@ Outcome train(Training& training, RunPlace& place, RunLog& run_log, Json& log, E
   Trainer& trainer = *training.trainer;
   std::optional<Profile> profile;
   if (flags.profile) profile.emplace(trainer.objective().graph());
-  RunObserver observer(trainer, store, training.samples, events);
+  const MilestoneRule milestones{flags.run.milestone_step, [&](const std::string& name) {
+                                   return place.out->write_milestone(name, exported(training), training.base,
+                                                                     flags.run.milestone_keep);
+                                 }};
+  RunObserver observer(trainer, store, training.samples, milestones, events);
   RunSaver saver(
       place.out->path(), flags.run, training.settings, [&] { return run_session(run_log.lengths(), observer.told()); },
       [&](const std::string& text) { observer.warn(text, 1); });
@@ -107,25 +130,6 @@ Outcome train(Training& training, RunPlace& place, RunLog& run_log, Json& log, E
     say("\n{}", profile_table(*profile, outcome.result.steps, peak_gflops));
   }
   return outcome;
-}
-
-AdapterFile exported(const Training& training) {
-  const TrainFlags& flags = training.run.flags;
-  AdapterFile file;
-  file.sites = training.adapter.sites();
-  file.metadata = {{"patina.version", PATINA_VERSION},
-                   {kBaseFingerprint, training.run.model_fingerprint},
-                   {"patina.data_fingerprint", training.run.data_fingerprint}};
-  if (training.base.family == ModelFamily::kDit) file.metadata[std::string(kFamilyMetadata)] = kDitFamily;
-  if (training.initial)
-    for (const char* key : {kTrigger, kTriggerPosition})
-      if (const auto kept = training.initial->metadata.find(key); kept != training.initial->metadata.end())
-        file.metadata.insert(*kept);
-  if (!flags.trigger.empty()) {
-    file.metadata[kTrigger] = flags.trigger;
-    file.metadata[kTriggerPosition] = flags.trigger_position;
-  }
-  return file;
 }
 
 int train_and_export(Training& training, RunPlace& place, RunLog& run_log, EventWriter& events) {
@@ -191,10 +195,12 @@ int run_training(Training training, RunPlace place, EventWriter& events) {
     show_plan(training.run, time, training.remark(time), events);
     return 0;
   }
-  if (place.checkpoint)
+  if (place.checkpoint) {
     restore_run(*place.checkpoint, training.settings, flags.out, training.adapter.parameters(), *training.trainer);
-  else
+  } else {
     remove_checkpoints(place.out->path());
+    place.out->remove_milestones();
+  }
   RunLog run_log(place.out->path(), place.checkpoint ? place.checkpoint->text().session.at(kSessionFiles) : Json());
   for (const auto& [name, fields] : training.opening.items()) run_log.add(name, fields);
   events.also_to([&](const std::string& name, const Json& fields) { run_log.add(name, fields); });

@@ -27,8 +27,8 @@ LmTrainOptions options_for(OptimizerKind kind) {
 
 struct Training {
   Training(const TinyLm& lm, const std::vector<Sequence>& sequences, const LmTrainOptions& options,
-           std::span<const Sequence> validation = {})
-      : adapter(layer_sites(lm.model), {.rank = 16, .alpha = 32, .seed = 1}),
+           std::span<const Sequence> validation = {}, AdapterKind kind = AdapterKind::kLora, double dropout = 0.0)
+      : adapter(layer_sites(lm.model), {.kind = kind, .rank = 16, .alpha = 32, .dropout = dropout, .seed = 1}),
         trainer(lm_trainer(lm.model, adapter, sequences, validation, options, cpu_backend(), pool)) {}
   TrainResult until(int64_t step) {
     return trainer.run(recorder, [this, step] { return trainer.state().steps == step; });
@@ -53,18 +53,20 @@ struct Training {
   Recorder recorder;
 };
 
-class Resumed : public ::testing::TestWithParam<OptimizerKind> {};
+class Resumed : public ::testing::TestWithParam<std::tuple<AdapterKind, OptimizerKind>> {};
 
 TEST_P(Resumed, RunGoesOnToTheBitFromEveryStep) {
   const TinyLm lm;
   const std::vector<Sequence> sequences = six_sequences();
-  const LmTrainOptions options = options_for(GetParam());
-  Training straight(lm, sequences, options);
+  const auto [kind, optimizer] = GetParam();
+  const LmTrainOptions options = options_for(optimizer);
+  constexpr double kDropout = 0.1;
+  Training straight(lm, sequences, options, {}, kind, kDropout);
   straight.until(0);
   ASSERT_EQ(straight.recorder.steps.size(), 9u);
   for (int64_t step = 1; step <= 9; ++step) {
     const auto path = lm.directory() / "checkpoint.safetensors";
-    Training first(lm, sequences, options), second(lm, sequences, options);
+    Training first(lm, sequences, options, {}, kind, kDropout), second(lm, sequences, options, {}, kind, kDropout);
     first.until(step);
     first.save(path);
     second.load(path);
@@ -87,7 +89,10 @@ TEST_P(Resumed, RunGoesOnToTheBitFromEveryStep) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimizers, Resumed, ::testing::Values(OptimizerKind::kAdamW, OptimizerKind::kMuon));
+INSTANTIATE_TEST_SUITE_P(Kinds, Resumed,
+                         ::testing::Combine(::testing::Values(AdapterKind::kLora, AdapterKind::kDora,
+                                                              AdapterKind::kLokr),
+                                            ::testing::Values(OptimizerKind::kAdamW, OptimizerKind::kMuon)));
 
 TEST(Checkpoint, ADamagedOneIsRefused) {
   const TinyLm lm;
