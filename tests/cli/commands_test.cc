@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-const char* const kCommands[] = {"inspect", "eval", "generate", "train-lm", "gemmbench"};
+const char* const kCommands[] = {"inspect", "eval", "generate", "train-lm", "gemmbench", "self-test"};
 
 TEST(Program, HelpAndVersion) {
   const Workplace place;
