@@ -186,12 +186,14 @@ std::string_view kind_name(Error::Kind kind) {
   PATINA_CHECK(false, "kind {}", static_cast<int>(kind));
 }
 
-std::string describe_adapter(const TrainRun& run) {
-  return fmt::format("adapter   {}, sites {}, {}: {}\n", describe(run.flags.adapter_flags, run.flags.adapter),
+std::string adapter_words(const TrainRun& run) {
+  return fmt::format("{}, sites {}, {}: {}", describe(run.flags.adapter_flags, run.flags.adapter),
                      fmt::join(site_names(run.sites), ", "),
                      counted(run.flags.layers > 0 ? run.flags.layers : run.layers, "layer"),
                      counted(run.parameters, "trainable parameter"));
 }
+
+std::string describe_adapter(const TrainRun& run) { return "adapter   " + adapter_words(run) + "\n"; }
 
 std::string describe_costs(const TrainRun& run) {
   std::string text = fmt::format("memory    {} planned", bytes_text(planned_bytes(run)));

@@ -44,6 +44,8 @@ Json eval_event(const EvalReport& eval);
 std::string_view reason_name(TrainResult::Reason reason);  // "completed", "target", ...
 std::string_view kind_name(Error::Kind kind);              // of a fatal event: "usage", "model", ...
 
+std::string adapter_words(const TrainRun& run);  // "lora, rank 16, alpha 32, sites q, v, 30 layers: ..."
+
 // The same for people, a few lines.
 std::string describe_adapter(const TrainRun& run);
 std::string describe_costs(const TrainRun& run);   // memory, the way back, the machine

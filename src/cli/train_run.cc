@@ -1,5 +1,7 @@
 #include "cli/train_run.h"
 
+#include <algorithm>
+
 #include <cmath>
 #include <new>
 
@@ -154,7 +156,10 @@ int train_and_export(Training& training, RunPlace& place, RunLog& run_log, Event
   if (failure)
     fail(failure->kind(), "{}; the adapter as the last good step left it is in {}", failure->what(), flags.out);
   events.write("done", done);
-  print_summary(flags, result, state, written, training.usage(written));
+  const Json& epochs = log.at("epochs");
+  const auto first = std::ranges::find_if(epochs, [](const Json& epoch) { return epoch.at("loss").is_number(); });
+  const double first_loss = first == epochs.end() ? result.final_loss : first->at("loss").get<double>();
+  print_summary(training.run, result, state, first_loss, written, training.usage(written));
   return result.reason == TrainResult::Reason::kInterrupted ? ended_status() : 0;
 }
 
