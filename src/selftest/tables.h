@@ -10,5 +10,6 @@ Rungs rule_rungs();      // optimizers, clipping, the learning rate, LoKr's fact
 Rungs adapter_rungs();   // any model: what an adapter is, and what its files hold
 Rungs training_rungs();  // any model: gradients, batches, recompute, the trainer
 Rungs lm_rungs();        // the language model's own
+Rungs dit_rungs();       // the diffusion transformer's own
 
 }  // namespace patina
