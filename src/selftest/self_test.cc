@@ -80,7 +80,9 @@ void run_rung(RungContext& context, const Rung& rung, std::string_view subject, 
 
 }  // namespace
 
-Subject product_subject() { return {"product", {}, {product_rungs(), rule_rungs()}, decodable_types()}; }
+Subject product_subject() {
+  return {"product", {}, {product_rungs(), attention_rungs(), rule_rungs()}, decodable_types()};
+}
 
 namespace {
 
