@@ -12,6 +12,7 @@
 #include "ops/squared_error.h"
 #include "quant/encode.h"
 #include "selftest/guard_site.h"
+#include "selftest/recorded_losses.h"
 #include "selftest/synthetic_weight.h"
 #include "train/flow_objective.h"
 
@@ -359,18 +360,10 @@ std::vector<double> SyntheticDit::train(Adapter& adapter, const Course& course, 
   // Nearly noise alone: how the model undoes a mixture is not what the few steps are for.
   options.flow.turbo_steps = true;
   options.flow.t_min = 0.9;
-  struct Recorder final : TrainObserver {
-    explicit Recorder(FunctionRef<void(int64_t)> hook) : after_step(hook) {}
-    void on_step(const StepReport& step) override { losses.push_back(step.loss); }
-    void between_steps(bool) override { after_step(std::ssize(losses)); }
-    FunctionRef<void(int64_t)> after_step;
-    std::vector<double> losses;
-  } recorder(after_step);
-  Trainer(std::make_unique<FlowObjective>(model_, adapter, songs, std::span<const Song>(), kChannelWeights, options,
-                                          backend, pool),
-          adapter, options, pool)
-      .run(recorder, [] { return false; });
-  return recorder.losses;
+  return recorded_losses(Trainer(std::make_unique<FlowObjective>(model_, adapter, songs, std::span<const Song>(),
+                                                                 kChannelWeights, options, backend, pool),
+                                 adapter, options, pool),
+                         after_step);
 }
 
 AdapterBase SyntheticDit::base() const {

@@ -154,8 +154,7 @@ std::vector<Planted> faults_of_kernels() {
                      if (op.name() == "frozen_linear" && context.pool.size() > 1)
                        out[0].f32()[3] = std::nextafter(out[0].f32()[3], 0.0f);
                    }));
-  // The forward part calls rms_norm a number of times; what comes after is recompute. Rope begins each layer's first
-  // attention, embedding and the sinusoids' first SiLU each run.
+  // A run begins with this op, and its forward part calls rms_norm so many times; what comes after is recompute.
   const auto recomputed_otherwise = [](std::string_view first_op, int forward_norms) -> WrappedBackend::Hook {
     auto calls = std::make_shared<int>(0);
     return [=](const KernelEntry& kernel, const Op& op, std::span<const Tensor> in, std::span<const Tensor> out,
