@@ -124,7 +124,7 @@ TEST(TrainDit, GoesOnToTheSameBitsAfterAKill) {
   set_flag(arguments, "--cfg-ratio", "0.5");
   const Outcome other = studio.run(arguments);
   EXPECT_EQ(other.status, 2);
-  EXPECT_NE(other.err.find("--cfg-ratio is 0.5"), std::string::npos) << other.err;
+  EXPECT_NE(other.err.find("there is --cfg-ratio 0.5; the run in"), std::string::npos) << other.err;
 }
 
 TEST(TrainDit, PlansWithoutTraining) {

@@ -92,8 +92,8 @@ TEST(Safetensors, RefusesByName) {
   EXPECT_REFUSED("no JSON object", R"({"__metadata__":[]})");
   EXPECT_REFUSED("tensor \"a\" has no dtype", R"({"a":3})");
   EXPECT_REFUSED("has no shape", R"({"a":{"dtype":"F32","data_offsets":[0,4]}})", 4);
-  EXPECT_REFUSED("dtype \"I64\", which is not supported; supported: F32, F16, BF16",
-                 R"({"a":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})", 8);
+  EXPECT_REFUSED("dtype \"F8_E4M3\", which is not supported; supported: F32, F16, BF16",
+                 R"({"a":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}})", 1);
   EXPECT_REFUSED("5 dimensions", R"({"a":{"dtype":"F32","shape":[1,1,1,1,1],"data_offsets":[0,4]}})", 4);
   EXPECT_REFUSED("natural numbers", R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4);
   EXPECT_REFUSED("natural numbers", R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})", 4);
