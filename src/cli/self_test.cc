@@ -64,6 +64,12 @@ bool asks_for_self_test(int argc, char** argv) {
                      [](const char* argument) { return std::string_view(argument) == kSelfTestFlag; });
 }
 
+void refuse_self_test(const CLI::Option& self_test, std::string_view command) {
+  if (self_test.count() > 0)
+    fail(Error::Kind::kUsage, "{0}: goes with patina {1} itself, not with plan or a file of flags; run patina {1} {0}",
+         kSelfTestFlag, command);
+}
+
 int run_self_test_command(const Command& command, std::span<const Subject> subjects, const char* flag, int argc,
                           char** argv) {
   Flags flags;
@@ -96,7 +102,7 @@ int run_self_test_command(const Command& command, std::span<const Subject> subje
 }
 
 int run_self_test(const Command& command, int argc, char** argv) {
-  const Subject subjects[] = {product_subject(), lm_subject()};
+  const Subject subjects[] = {product_subject(), lm_subject(), dit_subject()};
   return run_self_test_command(command, subjects, nullptr, argc, argv);
 }
 

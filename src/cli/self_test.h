@@ -14,6 +14,8 @@ int run_self_test_command(const Command& command, std::span<const Subject> subje
                           char** argv);
 // Whether a command line asks for its self-test.
 bool asks_for_self_test(int argc, char** argv);
+// Error(kUsage) where the flag of a command that trains was given to plan or in a file of flags.
+void refuse_self_test(const CLI::Option& self_test, std::string_view command);
 
 inline constexpr const char* kSelfTestFlag = "--self-test";
 inline constexpr const char* kSelfTestHelp =

@@ -10,6 +10,7 @@
 #include "cli/interrupt.h"
 #include "cli/memory.h"
 #include "cli/run_settings.h"
+#include "cli/self_test.h"
 #include "cli/train_fit.h"
 #include "cli/train_run.h"
 #include "formats/names.h"
@@ -37,7 +38,8 @@ void set_defaults(DitFlags& flags) {
   options.target_loss = 0.4;
 }
 
-void add_options(CommandLine& line, DitFlags& flags) {
+// Returns the option that asks for the self-test.
+const CLI::Option* add_options(CommandLine& line, DitFlags& flags) {
   FlowOptions& flow = flags.flow;
   const auto count = [](int64_t least) { return quiet(CLI::Range(least, int64_t{1} << 24)); };
   const auto share = [] { return between(0.0, 1.0); };
@@ -83,6 +85,7 @@ void add_options(CommandLine& line, DitFlags& flags) {
       ->check(between(0.0, 100.0));
   line.add_flag("--prepare-stats", flags.prepare_stats, "Write channel_stats.json into --data, and train nothing.");
   add_train_options(line, flags);
+  return line.add_flag(kSelfTestFlag, kSelfTestHelp);
 }
 
 // 0: whole songs; -1: auto.
@@ -259,13 +262,22 @@ int run(const Command& command, int argc, char** argv, bool plan_only) {
   set_defaults(flags);
   flags.plan_only = plan_only;
   CommandLine line(command);
-  add_options(line, flags);
-  return run_train_command(line, flags, argc, argv, [&](EventWriter& events) { return train(flags, events); });
+  const CLI::Option* const self_test = add_options(line, flags);
+  return run_train_command(line, flags, argc, argv, [&](EventWriter& events) {
+    refuse_self_test(*self_test, flags.command);  // its own command line does not come here
+    return train(flags, events);
+  });
 }
 
 }  // namespace
 
-int run_train_dit(const Command& command, int argc, char** argv) { return run(command, argc, argv, false); }
+int run_train_dit(const Command& command, int argc, char** argv) {
+  if (asks_for_self_test(argc, argv)) {
+    const Subject subjects[] = {product_subject(), dit_subject()};
+    return run_self_test_command(command, subjects, kSelfTestFlag, argc, argv);
+  }
+  return run(command, argc, argv, false);
+}
 int plan_train_dit(const Command& command, int argc, char** argv) { return run(command, argc, argv, true); }
 
 }  // namespace patina

@@ -235,10 +235,7 @@ int run(const Command& command, int argc, char** argv, bool plan_only) {
   CommandLine line(command);
   const Given given = add_options(line, flags);
   return run_train_command(line, flags, argc, argv, [&](EventWriter& events) {
-    if (given.self_test->count() > 0)  // its own command line does not come here
-      fail(Error::Kind::kUsage,
-           "{0}: goes with patina train-lm itself, not with plan or a file of flags; run patina train-lm {0}",
-           kSelfTestFlag);
+    refuse_self_test(*given.self_test, flags.command);  // its own command line does not come here
     return train(flags, given, events);
   });
 }

@@ -24,9 +24,8 @@ class DitBuilder {
   DitBuilder(FlowGraph& flow, const DitModel& model, Adapter* adapter)
       : flow_(flow), graph_(flow.graph), model_(model), config_(model.config()), adapter_(adapter) {}
 
-  // Velocities [T, latents * P]. `layers` gets the nodes of each layer.
-  ValueId velocity(ValueId rope, const LinearUse& tokens, const LinearUse& conditioning,
-                   std::vector<NodeRange>& layers) {
+  // Velocities [T, latents * P].
+  ValueId velocity(ValueId rope, const LinearUse& tokens, const LinearUse& conditioning) {
     rope_ = rope;
     tokens_ = tokens;
     conditioning_ = conditioning;
@@ -36,13 +35,13 @@ class DitBuilder {
     for (int i = 0; i < config_.layers; ++i) {
       const int first_node = static_cast<int>(graph_.nodes().size());
       h = layer(h, c, i);
-      layers.push_back({first_node, static_cast<int>(graph_.nodes().size())});
+      flow_.layers.push_back({first_node, static_cast<int>(graph_.nodes().size())});
     }
     const ValueId table =
         add(graph_, repeated(model_.output_modulation(), twice_time_, "norm_out"), twice_time_, "norm_out.modulation");
-    const ValueId normed = modulate(graph_, norm(h, model_.output_norm(), "norm_out"), part(table, 1, "norm_out"),
-                                    part(table, 0, "norm_out"), kNoValue, flow_.songs, "norm_out");
-    return frozen_linear_backward(graph_, normed, graph_.frozen("proj_out", model_.patch_out().weight),
+    flow_.hidden = modulate(graph_, norm(h, model_.output_norm(), "norm_out"), part(table, 1, "norm_out"),
+                            part(table, 0, "norm_out"), kNoValue, flow_.songs, "norm_out");
+    return frozen_linear_backward(graph_, flow_.hidden, graph_.frozen("proj_out", model_.patch_out().weight),
                                   repeated(model_.patch_out().bias, flow_.target, "proj_out.bias"), "proj_out");
   }
 
@@ -168,8 +167,8 @@ class DitBuilder {
 
 }  // namespace
 
-std::unique_ptr<FlowGraph> build_flow_graph(const DitModel& model, Adapter* adapter, const FlowLimits& limits,
-                                            const std::optional<GradientOptions>& gradients) {
+std::unique_ptr<FlowGraph> begin_flow_graph(const DitModel& model, Adapter* adapter, const FlowLimits& limits,
+                                            bool trained) {
   const DitConfig& config = model.config();
   auto flow = std::make_unique<FlowGraph>();
   Graph& graph = flow->graph;
@@ -188,7 +187,7 @@ std::unique_ptr<FlowGraph> build_flow_graph(const DitModel& model, Adapter* adap
   flow->target = graph.input("target", DType::kF32, {t, patch_latents});
   flow->weight = graph.input("weight", DType::kF32, {t, patch_latents});
   LinearUse tokens, conditioning;
-  if (gradients && adapter != nullptr && adapter->has_dropout()) {
+  if (trained && adapter != nullptr && adapter->has_dropout()) {
     flow->step = graph.input("step", DType::kI32, {1});
     flow->samples = graph.input("samples", DType::kI32, {t});
     flow->conditioning_samples = graph.input("conditioning_samples", DType::kI32, {e});
@@ -199,22 +198,32 @@ std::unique_ptr<FlowGraph> build_flow_graph(const DitModel& model, Adapter* adap
   flow->rope = rope_table({config.head_width, config.rope_base}, limits.positions);
   const ValueId rope =
       graph.frozen("rope", dense(flow->rope.data(), DType::kF32, Shape{limits.positions, config.head_width}));
-  std::vector<NodeRange> layers;
-  flow->velocity = DitBuilder(*flow, model, adapter).velocity(rope, tokens, conditioning, layers);
+  flow->velocity = DitBuilder(*flow, model, adapter).velocity(rope, tokens, conditioning);
   const SquaredErrorValues loss = squared_error(graph, flow->velocity, flow->target, flow->weight, "loss");
   flow->loss = loss.loss;
   flow->losses = loss.rows;
-  graph.mark_output(flow->loss);
-  graph.mark_output(flow->losses);
+  return flow;
+}
+
+void finish_flow_graph(FlowGraph& flow, Adapter* adapter, const std::optional<GradientOptions>& gradients) {
+  Graph& graph = flow.graph;
+  graph.mark_output(flow.loss);
+  graph.mark_output(flow.losses);
   if (gradients) {
     PATINA_CHECK(adapter != nullptr, "gradient without an adapter");
     const int forward_nodes = static_cast<int>(graph.nodes().size());
-    flow->gradients = differentiate(graph, flow->loss, adapter->gradients(graph), {}, gradients->formulation);
-    flow->repeated_nodes = recompute(graph, forward_nodes, recompute_segments(layers, gradients->segments));
+    flow.gradients = differentiate(graph, flow.loss, adapter->gradients(graph), {}, gradients->formulation);
+    flow.repeated_nodes = recompute(graph, forward_nodes, recompute_segments(flow.layers, gradients->segments));
   } else {
-    graph.mark_output(flow->velocity);
+    graph.mark_output(flow.velocity);
   }
   fuse_branches(graph);
+}
+
+std::unique_ptr<FlowGraph> build_flow_graph(const DitModel& model, Adapter* adapter, const FlowLimits& limits,
+                                            const std::optional<GradientOptions>& gradients) {
+  auto flow = begin_flow_graph(model, adapter, limits, gradients.has_value());
+  finish_flow_graph(*flow, adapter, gradients);
   return flow;
 }
 

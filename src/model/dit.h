@@ -29,12 +29,14 @@ struct FlowGraph {
   ValueId target, weight;                       // [T, latents * P]
   ValueId samples = kNoValue, step = kNoValue;  // [T], [1]: which sample, which optimizer step; where there is dropout
   ValueId conditioning_samples = kNoValue, conditioning_positions = kNoValue;  // [E]: the same of the conditioning
+  ValueId hidden;                                                              // [T,D] after the last norm
   ValueId velocity;                                                            // [T, latents * P]
-  ValueId loss;               // [1] sum of weight * (velocity - target)^2
-  ValueId losses;             // [T] its rows
-  int repeated_nodes = 0;     // forward nodes that run again in backward
-  Differentiation gradients;  // seed: bound by the caller; empty without gradient
-  std::vector<float> rope;    // the table that the graph reads
+  ValueId loss;                   // [1] sum of weight * (velocity - target)^2
+  ValueId losses;                 // [T] its rows
+  std::vector<NodeRange> layers;  // nodes of each layer
+  int repeated_nodes = 0;         // forward nodes that run again in backward
+  Differentiation gradients;      // seed: bound by the caller; empty without gradient
+  std::vector<float> rope;        // the table that the graph reads
 
   static std::vector<int64_t> sizes(int64_t tokens, int64_t conditioning, int64_t songs) {
     return {tokens, conditioning, songs + 1, songs};
@@ -52,6 +54,12 @@ struct FlowLimits {
 // Without gradients the velocity is an output too.
 std::unique_ptr<FlowGraph> build_flow_graph(const DitModel& model, Adapter* adapter, const FlowLimits& limits,
                                             const std::optional<GradientOptions>& gradients);
+
+// The two halves of build_flow_graph(), for who has more to add to the loss: the first builds the forward part, up to
+// `loss`, which may then become another; the second all that follows. `trained`: gradients will be wanted.
+std::unique_ptr<FlowGraph> begin_flow_graph(const DitModel& model, Adapter* adapter, const FlowLimits& limits,
+                                            bool trained);
+void finish_flow_graph(FlowGraph& flow, Adapter* adapter, const std::optional<GradientOptions>& gradients);
 
 // What the time embedding reads of t in [0, 1]: 128 cosines, then 128 sines, of 1000 t / 10000^(i/128).
 void time_sinusoid(double t, float* out);

@@ -5,7 +5,7 @@
 
 #include "selftest/lokr_rule.h"
 #include "selftest/measures.h"
-#include "selftest/plain_lm.h"
+#include "selftest/plain.h"
 #include "selftest/safetensors_reader.h"
 #include "selftest/tables.h"
 #include "selftest/trial.h"

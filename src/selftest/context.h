@@ -16,6 +16,7 @@
 #include "selftest/rung.h"
 #include "selftest/scratch_directory.h"
 #include "selftest/trainable_model.h"
+#include "train/flow_matching.h"
 
 namespace patina {
 
@@ -34,6 +35,10 @@ struct TestedParts {
   std::function<void(MicroBatch&, std::span<const Sequence>, std::span<const size_t>)> fill;
   std::function<void(AdapterFormat, const std::filesystem::path&, const AdapterFile&, const AdapterBase&)>
       write_adapter;
+  std::function<FlowDraw(const Song&, size_t index, const FlowOptions&, int64_t patch, uint64_t seed, int64_t step)>
+      draw_flow;
+  std::function<void(std::span<FlowDraw>, const FlowOptions&)> weigh_draws;
+  std::function<void(FlowBatch&, std::span<const Song>, std::span<const FlowDraw>, const FlowLayout&)> fill_flow;
 };
 TestedParts parts_in_use();
 

@@ -1,20 +1,18 @@
-// The language model's own rungs: its data, its loss, its attention, inference, and recompute of all of it.
+// The language model's own rungs: its data, its loss, inference, and recompute of all of it.
 #include <algorithm>
 #include <cmath>
 
 #include "base/file.h"
 #include "data/tokenizer_gguf.h"
-#include "ops/attention.h"
 #include "ops/cross_entropy.h"
 #include "ops/frozen_linear.h"
 #include "ops/head_loss.h"
-#include "ops/matmul.h"
-#include "ops/view.h"
 #include "selftest/measures.h"
-#include "selftest/plain_lm.h"
+#include "selftest/plain.h"
 #include "selftest/synthetic_lm.h"
 #include "selftest/synthetic_weight.h"
 #include "selftest/tables.h"
+#include "selftest/trace.h"
 #include "selftest/trial.h"
 
 namespace patina {
@@ -32,9 +30,6 @@ const SyntheticLm& lm(RungContext& context) {
 
 // --- T3: training's forward and inference's ---
 
-// Rows of values by their places in the model.
-using Trace = std::map<std::string, Numbers>;
-
 // What an adapter changes inside a layer shows in these, whatever nodes it consists of.
 std::vector<std::string> traced_places() {
   std::vector<std::string> places = {"output_norm"};
@@ -42,22 +37,6 @@ std::vector<std::string> traced_places() {
     for (const char* what : {"attn_norm", "q", "k", "attn", "ffn_norm", "ffn"})
       places.push_back(fmt::format("layers.{}.{}", i, what));
   return places;
-}
-
-// Runs a graph and appends to each place the rows that the last node there makes, up to node `end`.
-void run_traced(Executor& executor, std::span<const int64_t> sizes, const std::string& end_label, Trace& trace) {
-  std::map<std::string, Numbers> of_run;
-  bool ended = false;
-  executor.run(sizes, [&](const Executor::Finished& finished) {
-    ended = ended || finished.node.label == end_label;
-    const Tensor& out = finished.outputs[0];
-    if (ended || out.dtype != DType::kF32) return;
-    of_run[finished.node.label] = as_doubles({out.f32(), static_cast<size_t>(out.shape.elements())});
-  });
-  for (const std::string& place : traced_places()) {
-    const Numbers& rows = of_run.at(place);
-    trace[place].insert(trace[place].end(), rows.begin(), rows.end());
-  }
 }
 
 void* address(const std::vector<int32_t>& ints) { return const_cast<int32_t*>(ints.data()); }
@@ -77,7 +56,7 @@ Trace training_trace(RungContext& context, Adapter& adapter, const std::vector<i
   executor.bind(built->supervised.at(0).labels, address(labels));
   executor.bind(built->gradients.seed, const_cast<float*>(&seed));
   Trace trace;
-  run_traced(executor, built->sizes(count, 1, 1), "supervised", trace);
+  run_traced(executor, built->sizes(count, 1, 1), traced_places(), "supervised", trace);
   return trace;
 }
 
@@ -102,7 +81,7 @@ Trace inference_trace(RungContext& context, Adapter& adapter, const std::vector<
     executor.bind(built->position, first.data());
     executor.bind(built->rows, rows.data());
     const int64_t sizes[] = {added, 1};
-    run_traced(executor, sizes, "last", trace);
+    run_traced(executor, sizes, traced_places(), "last", trace);
     done += count;
   }
   return trace;
@@ -115,8 +94,7 @@ Measured measure_inference(RungContext& context) {
     const auto adapter = disturbed_adapter(context, layer_sites(context.model()), *tried);
     Prelude(adapter.get(), *context.parts.backend, context.pool).run();
     const Trace training = training_trace(context, *adapter, ids), inference = inference_trace(context, *adapter, ids);
-    for (const auto& [place, expected] : training)
-      measured[0] = larger(measured[0], relative_error(inference.at(place), expected));
+    measured[0] = larger(measured[0], worst_place(inference, training));
   }
   return measured;
 }
@@ -222,7 +200,7 @@ double leaking_rows(RungContext& context) {
   executor.bind(built->supervised.at(0).labels, labels.data());
   const auto hidden = [&] {
     Trace trace;
-    run_traced(executor, built->sizes(kCount, 2, 1), "supervised", trace);
+    run_traced(executor, built->sizes(kCount, 2, 1), traced_places(), "supervised", trace);
     return trace.at("output_norm");
   };
   const Numbers before = hidden();
@@ -324,112 +302,6 @@ Measured measure_chunked(RungContext& context) {
   return loss_and_gradient_errors(run_head(context, head, true), run_head(context, head, false));
 }
 
-// --- LM5: attention ---
-
-struct AttentionCase {
-  static constexpr int64_t kHeads = 4, kKvHeads = 2, kWidth = 32, kFirst = 97, kTokens = 150, kWindow = 16;
-  using Mask = AttentionSpec::Mask;
-  Numbers q = random_normals(kTokens * kHeads * kWidth, 1), k = random_normals(kTokens * kKvHeads * kWidth, 2),
-          v = random_normals(kTokens * kKvHeads * kWidth, 3), dy = random_normals(kTokens * kHeads * kWidth, 4);
-
-  static bool visible(Mask mask, int64_t t, int64_t s) {
-    if ((t < kFirst) != (s < kFirst)) return false;
-    if (mask == Mask::kCausal) return s <= t;
-    return mask == Mask::kNone || std::abs(t - s) <= kWindow;
-  }
-  static constexpr double scale() { return 0.1767766952966369; }  // 1 / sqrt(kWidth)
-};
-
-// o, dq, dk, dv of whole score matrices.
-std::array<Numbers, 4> plain_attention(const AttentionCase& a, AttentionCase::Mask mask) {
-  constexpr int64_t kTokens = AttentionCase::kTokens, kHeads = AttentionCase::kHeads, kKv = AttentionCase::kKvHeads,
-                    kWidth = AttentionCase::kWidth;
-  std::array<Numbers, 4> result = {Numbers(a.q.size()), Numbers(a.q.size()), Numbers(a.k.size()), Numbers(a.v.size())};
-  auto& [o, dq, dk, dv] = result;
-  for (int64_t h = 0; h < kHeads; ++h) {
-    const auto q_at = [&](int64_t t) { return static_cast<size_t>((t * kHeads + h) * kWidth); };
-    const auto k_at = [&](int64_t s) { return static_cast<size_t>((s * kKv + h / (kHeads / kKv)) * kWidth); };
-    for (int64_t t = 0; t < kTokens; ++t) {
-      Numbers p(kTokens), dp(kTokens);
-      double total = 0, mean = 0;
-      for (int64_t s = 0; s < kTokens; ++s) {
-        if (!AttentionCase::visible(mask, t, s)) continue;
-        double score = 0;
-        for (size_t c = 0; c < kWidth; ++c) {
-          score += a.q[q_at(t) + c] * a.k[k_at(s) + c];
-          dp[static_cast<size_t>(s)] += a.dy[q_at(t) + c] * a.v[k_at(s) + c];
-        }
-        total += p[static_cast<size_t>(s)] = std::exp(AttentionCase::scale() * score);
-      }
-      for (int64_t s = 0; s < kTokens; ++s) mean += (p[static_cast<size_t>(s)] /= total) * dp[static_cast<size_t>(s)];
-      for (int64_t s = 0; s < kTokens; ++s) {
-        const double weight = p[static_cast<size_t>(s)];
-        const double ds = AttentionCase::scale() * weight * (dp[static_cast<size_t>(s)] - mean);
-        for (size_t c = 0; c < kWidth; ++c) {
-          o[q_at(t) + c] += weight * a.v[k_at(s) + c];
-          dv[k_at(s) + c] += weight * a.dy[q_at(t) + c];
-          dq[q_at(t) + c] += ds * a.k[k_at(s) + c];
-          dk[k_at(s) + c] += ds * a.q[q_at(t) + c];
-        }
-      }
-    }
-  }
-  return result;
-}
-
-std::array<Numbers, 4> tiled_attention(RungContext& context, const AttentionCase& a, AttentionCase::Mask mask) {
-  constexpr int64_t kTokens = AttentionCase::kTokens, kQueries = AttentionCase::kHeads * AttentionCase::kWidth,
-                    kKeys = AttentionCase::kKvHeads * AttentionCase::kWidth;
-  const auto floats = [](const Numbers& numbers) { return std::vector<float>(numbers.begin(), numbers.end()); };
-  std::vector<float> numbers[] = {floats(a.q), floats(a.k), floats(a.v), floats(a.dy)};
-  std::vector<int32_t> offsets = {0, AttentionCase::kFirst, kTokens}, first = {0, 0};
-  Graph graph;
-  const ValueId q = graph.input("q", DType::kF32, {kTokens, kQueries}),
-                k = graph.input("k", DType::kF32, {kTokens, kKeys}),
-                v = graph.input("v", DType::kF32, {kTokens, kKeys}),
-                c = graph.input("c", DType::kF32, {1, kTokens * kQueries}),
-                offsets_id = graph.input("offsets", DType::kI32, {3}),
-                first_id = graph.input("first", DType::kI32, {2});
-  const ValueId o = attention(graph, q, k, v, {offsets_id, offsets_id, first_id},
-                              {.heads = AttentionCase::kHeads,
-                               .kv_heads = AttentionCase::kKvHeads,
-                               .width = AttentionCase::kWidth,
-                               .mask = mask,
-                               .window = AttentionCase::kWindow,
-                               .scale = static_cast<float>(AttentionCase::scale())},
-                              "attn");
-  graph.mark_output(o);
-  const ValueId flat = reshape(graph, o, {1, kTokens * kQueries}, "loss");
-  const ValueId loss = reshape(graph, matmul(graph, flat, c, kNoValue, 1, true, "loss"), {1}, "loss");
-  const Differentiation result = differentiate(graph, loss, {}, {q, k, v});
-  Executor executor(graph, *context.parts.backend, context.pool);
-  float seed = 1;
-  const ValueId bound[] = {q, k, v, c};
-  for (size_t i = 0; i < 4; ++i) executor.bind(bound[i], numbers[i].data());
-  executor.bind(offsets_id, offsets.data());
-  executor.bind(first_id, first.data());
-  executor.bind(result.seed, &seed);
-  executor.run({});
-  const auto read = [&](ValueId id) {
-    const Tensor tensor = executor.tensor(id);
-    return as_doubles({tensor.f32(), static_cast<size_t>(tensor.shape.elements())});
-  };
-  return {read(o), read(result.gradient.at(q)), read(result.gradient.at(k)), read(result.gradient.at(v))};
-}
-
-Measured measure_attention(RungContext& context) {
-  const AttentionCase operands;
-  Measured measured = {0, 0};
-  for (const auto mask : {AttentionCase::Mask::kCausal, AttentionCase::Mask::kNone, AttentionCase::Mask::kWindow}) {
-    const auto got = tiled_attention(context, operands, mask), expected = plain_attention(operands, mask);
-    for (size_t i = 0; i < got.size(); ++i) {
-      double& worst = measured[i == 0 ? 0 : 1];
-      worst = larger(worst, relative_error(got[i], expected[i]));
-    }
-  }
-  return measured;
-}
-
 // --- LM6: recompute of layers and of portions of the head ---
 
 Measured measure_recomputed_bits(RungContext& context) {
@@ -476,11 +348,6 @@ Rungs lm_rungs() {
        kTypes,
        {at_most(1e-5, "loss"), at_most(1e-5, "gradient")},
        measure_chunked},
-      {"LM5",
-       "attention in tiles = of whole score matrices, in double precision",
-       Repeats::kOnce,
-       {at_most(1e-5, "output"), at_most(1e-5, "gradients")},
-       measure_attention},
       {"LM6",
        "recompute of layers and head = plain, to the bit: numbers that differ",
        Repeats::kByFormulation,

@@ -3,72 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "quant/decode.h"
+#include "selftest/plain.h"
 
 namespace patina {
-
-namespace {
-
-// a [m,n] b [n,p]; of a factor that is whole, itself.
-std::vector<double> joined(const KroneckerFactor& factor) {
-  if (factor.is_whole()) return {factor.whole.begin(), factor.whole.end()};
-  const int64_t inner = std::ssize(factor.a) / factor.rows;
-  std::vector<double> product(static_cast<size_t>(factor.rows * factor.columns));
-  for (int64_t r = 0; r < factor.rows; ++r)
-    for (int64_t i = 0; i < inner; ++i)
-      for (int64_t c = 0; c < factor.columns; ++c)
-        product[static_cast<size_t>(r * factor.columns + c)] +=
-            static_cast<double>(factor.a[static_cast<size_t>(r * inner + i)]) *
-            static_cast<double>(factor.b[static_cast<size_t>(i * factor.columns + c)]);
-  return product;
-}
-
-void add_lora(std::vector<double>& weight, const LoraFactors& lora, int64_t out, int64_t in) {
-  const double scale = static_cast<double>(lora.alpha) / static_cast<double>(lora.rank);
-  for (int64_t o = 0; o < out; ++o) {
-    double* const row = &weight[static_cast<size_t>(o * in)];
-    for (int64_t r = 0; r < lora.rank; ++r)
-      for (int64_t i = 0; i < in; ++i)
-        row[i] += scale * static_cast<double>(lora.b[static_cast<size_t>(o * lora.rank + r)]) *
-                  static_cast<double>(lora.a[static_cast<size_t>(r * in + i)]);
-    if (lora.magnitude.empty()) continue;
-    double squares = 0;
-    for (int64_t i = 0; i < in; ++i) squares += row[i] * row[i];
-    for (int64_t i = 0; i < in; ++i)
-      row[i] *= static_cast<double>(lora.magnitude[static_cast<size_t>(o)]) / std::sqrt(squares);
-  }
-}
-
-void add_lokr(std::vector<double>& weight, const LokrFactors& lokr, int64_t in) {
-  const bool whole = lokr.w1.is_whole() && lokr.w2.is_whole();
-  const double scale = whole ? 1.0 : static_cast<double>(lokr.alpha) / static_cast<double>(lokr.dim);
-  const std::vector<double> w1 = joined(lokr.w1), w2 = joined(lokr.w2);
-  const int64_t l = lokr.w1.rows, m = lokr.w1.columns, k = lokr.w2.rows, n = lokr.w2.columns;
-  for (int64_t i = 0; i < l; ++i)
-    for (int64_t a = 0; a < k; ++a)
-      for (int64_t j = 0; j < m; ++j)
-        for (int64_t b = 0; b < n; ++b)
-          weight[static_cast<size_t>((i * k + a) * in + j * n + b)] +=
-              scale * w1[static_cast<size_t>(i * m + j)] * w2[static_cast<size_t>(a * n + b)];
-}
-
-}  // namespace
-
-void add_adapter(std::vector<double>& weight, const AdaptedSite& site) {
-  if (const auto* const lokr = std::get_if<LokrFactors>(&site.factors)) return add_lokr(weight, *lokr, site.in);
-  add_lora(weight, std::get<LoraFactors>(site.factors), site.out, site.in);
-}
-
-std::vector<double> decoded_matrix(const Tensor& weight) {
-  const int64_t columns = weight.shape[1];
-  std::vector<float> row(static_cast<size_t>(columns));
-  std::vector<double> numbers;
-  for (int64_t r = 0; r < weight.shape[0]; ++r) {
-    decode_row(weight.dtype)(weight.row(r), 0, columns, row.data());
-    numbers.insert(numbers.end(), row.begin(), row.end());
-  }
-  return numbers;
-}
 
 PlainLm::PlainLm(const DecoderModel& model, std::span<const AdaptedSite> adapter)
     : model_(model), embedding_(decoded_matrix(model.embedding())) {
@@ -76,77 +13,9 @@ PlainLm::PlainLm(const DecoderModel& model, std::span<const AdaptedSite> adapter
   for (const AdaptedSite& site : adapter) add_adapter(weights_.at({site.layer, site.site}), site);
 }
 
-// x [T,in] W^T
-PlainLm::Numbers PlainLm::product(const Numbers& x, const Numbers& weight, int64_t in) const {
-  const int64_t rows = std::ssize(x) / in, out = std::ssize(weight) / in;
-  Numbers y(static_cast<size_t>(rows * out));
-  for (int64_t t = 0; t < rows; ++t)
-    for (int64_t o = 0; o < out; ++o) {
-      const double *const a = &x[static_cast<size_t>(t * in)], *const b = &weight[static_cast<size_t>(o * in)];
-      double sums[4] = {};
-      for (int64_t i = 0; i < in; i += 4)
-        for (int64_t s = 0; s < 4; ++s) sums[s] += a[i + s] * b[i + s];
-      y[static_cast<size_t>(t * out + o)] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    }
-  return y;
-}
-
 PlainLm::Numbers PlainLm::norm(const Numbers& x, const Tensor& scale) const {
-  const int64_t width = model_.config().width;
-  Numbers y(x.size());
-  for (size_t row = 0; row < x.size(); row += static_cast<size_t>(width)) {
-    double squares = 0;
-    for (int64_t i = 0; i < width; ++i) squares += x[row + static_cast<size_t>(i)] * x[row + static_cast<size_t>(i)];
-    const double root = std::sqrt(squares / static_cast<double>(width) + static_cast<double>(model_.config().norm_eps));
-    for (int64_t i = 0; i < width; ++i)
-      y[row + static_cast<size_t>(i)] = x[row + static_cast<size_t>(i)] / root * static_cast<double>(scale.f32()[i]);
-  }
-  return y;
-}
-
-// Rope in Hugging Face's order: column i of a head turns with column i + C/2.
-void PlainLm::rotate(Numbers& x, int64_t heads) const {
-  const int64_t width = model_.config().head_width, half = width / 2;
-  const int64_t rows = std::ssize(x) / (heads * width);
-  for (int64_t t = 0; t < rows; ++t)
-    for (int64_t h = 0; h < heads; ++h)
-      for (int64_t i = 0; i < half; ++i) {
-        const double angle =
-            static_cast<double>(t) *
-            std::pow(model_.config().rope_base, -2.0 * static_cast<double>(i) / static_cast<double>(width));
-        double &a = x[static_cast<size_t>((t * heads + h) * width + i)],
-               &b = x[static_cast<size_t>((t * heads + h) * width + i + half)];
-        const double first = a * std::cos(angle) - b * std::sin(angle);
-        b = b * std::cos(angle) + a * std::sin(angle);
-        a = first;
-      }
-}
-
-PlainLm::Numbers PlainLm::attention(const Numbers& q, const Numbers& k, const Numbers& v) const {
-  const DecoderConfig& config = model_.config();
-  const int64_t heads = config.heads, kv = config.kv_heads, width = config.head_width;
-  const int64_t rows = std::ssize(q) / (heads * width);
-  Numbers y(q.size());
-  for (int64_t h = 0; h < heads; ++h) {
-    const int64_t g = h / (heads / kv);
-    for (int64_t t = 0; t < rows; ++t) {
-      Numbers weights(static_cast<size_t>(t + 1));
-      double total = 0;
-      for (int64_t s = 0; s <= t; ++s) {
-        double score = 0;
-        for (int64_t c = 0; c < width; ++c)
-          score +=
-              q[static_cast<size_t>((t * heads + h) * width + c)] * k[static_cast<size_t>((s * kv + g) * width + c)];
-        weights[static_cast<size_t>(s)] = std::exp(score / std::sqrt(static_cast<double>(width)));
-        total += weights[static_cast<size_t>(s)];
-      }
-      for (int64_t s = 0; s <= t; ++s)
-        for (int64_t c = 0; c < width; ++c)
-          y[static_cast<size_t>((t * heads + h) * width + c)] +=
-              weights[static_cast<size_t>(s)] / total * v[static_cast<size_t>((s * kv + g) * width + c)];
-    }
-  }
-  return y;
+  const Numbers numbers(scale.f32(), scale.f32() + model_.config().width);
+  return plain_norm(x, numbers, static_cast<double>(model_.config().norm_eps));
 }
 
 double PlainLm::loss(const Sequence& sequence) const {
@@ -163,17 +32,19 @@ double PlainLm::loss(const Sequence& sequence) const {
   for (int i = 0; i < config.layers; ++i) {
     const DecoderLayer& layer = model_.layers()[static_cast<size_t>(i)];
     const Numbers a = norm(h, layer.attention_norm);
-    Numbers q = product(a, weight(i, "q"), config.width), k = product(a, weight(i, "k"), config.width);
-    rotate(q, config.heads);
-    rotate(k, config.kv_heads);
-    add(h, product(attention(q, k, product(a, weight(i, "v"), config.width)), weight(i, "o"), config.width));
+    Numbers q = plain_product(a, weight(i, "q"), config.width), k = plain_product(a, weight(i, "k"), config.width);
+    plain_rotate(q, config.heads, config.head_width, config.rope_base);
+    plain_rotate(k, config.kv_heads, config.head_width, config.rope_base);
+    const Numbers mixed = plain_attention(q, k, plain_product(a, weight(i, "v"), config.width),
+                                          {config.heads, config.kv_heads, config.head_width},
+                                          [](int64_t t, int64_t s) { return s <= t; });
+    add(h, plain_product(mixed, weight(i, "o"), config.heads * config.head_width));
     const Numbers m = norm(h, layer.feed_forward_norm);
-    Numbers gate = product(m, weight(i, "gate"), config.width);
-    const Numbers up = product(m, weight(i, "up"), config.width);
-    for (size_t j = 0; j < gate.size(); ++j) gate[j] *= up[j] / (1.0 + std::exp(-gate[j]));
-    add(h, product(gate, weight(i, "down"), config.feed_forward));
+    Numbers gate = plain_product(m, weight(i, "gate"), config.width);
+    plain_swiglu(gate, plain_product(m, weight(i, "up"), config.width));
+    add(h, plain_product(gate, weight(i, "down"), config.feed_forward));
   }
-  const Numbers logits = product(norm(h, model_.output_norm()), weight(-1, "lm_head"), config.width);
+  const Numbers logits = plain_product(norm(h, model_.output_norm()), weight(-1, "lm_head"), config.width);
   const size_t vocabulary = static_cast<size_t>(config.vocabulary);
   double loss = 0;
   for (size_t t = 0; t < rows; ++t) {

@@ -13,12 +13,6 @@
 
 namespace patina {
 
-// W + what an adapted site adds to it, [out,in]: scale B A, or scale kron(w1, w2), built; with a magnitude, its rows at
-// those lengths.
-void add_adapter(std::vector<double>& weight, const AdaptedSite& site);
-// The numbers of a stored matrix in its row map's order.
-std::vector<double> decoded_matrix(const Tensor& weight);
-
 class PlainLm {
  public:
   PlainLm(const DecoderModel& model, std::span<const AdaptedSite> adapter);
@@ -28,10 +22,7 @@ class PlainLm {
  private:
   using Numbers = std::vector<double>;
   const Numbers& weight(int layer, const std::string& site) const { return weights_.at({layer, site}); }
-  Numbers product(const Numbers& x, const Numbers& weight, int64_t in) const;
   Numbers norm(const Numbers& x, const Tensor& scale) const;
-  void rotate(Numbers& x, int64_t heads) const;
-  Numbers attention(const Numbers& q, const Numbers& k, const Numbers& v) const;
 
   const DecoderModel& model_;
   Numbers embedding_;

@@ -5,6 +5,7 @@
 
 #include "ops/copy.h"
 #include "quant/decode.h"
+#include "selftest/synthetic_dit.h"
 #include "selftest/synthetic_lm.h"
 #include "selftest/tables.h"
 
@@ -79,16 +80,26 @@ void run_rung(RungContext& context, const Rung& rung, std::string_view subject, 
 
 }  // namespace
 
-Subject product_subject() { return {"product", {}, {product_rungs(), rule_rungs()}, decodable_types()}; }
+Subject product_subject() {
+  return {"product", {}, {product_rungs(), attention_rungs(), rule_rungs()}, decodable_types()};
+}
 
-Subject lm_subject() {
-  return {"lm",
+namespace {
+
+template <typename Model>
+Subject model_subject(std::string_view name, Rungs own) {
+  return {name,
           [](DType dtype, const std::filesystem::path& directory, ThreadPool& pool) {
-            return std::make_unique<SyntheticLm>(dtype, directory, pool);
+            return std::make_unique<Model>(dtype, directory, pool);
           },
-          {adapter_rungs(), training_rungs(), lm_rungs()},
+          {adapter_rungs(), training_rungs(), own},
           kModelTypes};
 }
+
+}  // namespace
+
+Subject lm_subject() { return model_subject<SyntheticLm>("lm", lm_rungs()); }
+Subject dit_subject() { return model_subject<SyntheticDit>("dit", dit_rungs()); }
 
 void check_only(std::span<const Subject> subjects, std::span<const std::string> only) {
   std::vector<std::string_view> known;

@@ -12,13 +12,14 @@ namespace patina {
 
 // What rungs are run on: a model and the tables that are asked of it; or no model.
 struct Subject {
-  std::string_view name;  // "product", "lm"
+  std::string_view name;  // "product", "lm", "dit"
   ModelFactory make_model;
   std::vector<Rungs> tables;
   std::vector<DType> types;  // of its weights, where none are asked for
 };
 Subject product_subject();
 Subject lm_subject();
+Subject dit_subject();
 
 struct SelfTestOptions {
   std::vector<std::string> only;          // names of rungs; empty: all

@@ -10,6 +10,7 @@
 #include "ops/frozen_linear.h"
 #include "selftest/guard_site.h"
 #include "selftest/plain_lm.h"
+#include "selftest/recorded_losses.h"
 #include "selftest/synthetic_weight.h"
 #include "train/lm_objective.h"
 
@@ -220,15 +221,7 @@ std::vector<double> SyntheticLm::train(Adapter& adapter, const Course& course, c
   options.learning_rate = course.learning_rate;
   options.schedule = Schedule::kConstant;
   options.gradients = course.gradients;
-  struct Recorder final : TrainObserver {
-    explicit Recorder(FunctionRef<void(int64_t)> hook) : after_step(hook) {}
-    void on_step(const StepReport& step) override { losses.push_back(step.loss); }
-    void between_steps(bool) override { after_step(std::ssize(losses)); }
-    FunctionRef<void(int64_t)> after_step;
-    std::vector<double> losses;
-  } recorder(after_step);
-  lm_trainer(model_, adapter, sequences, {}, options, backend, pool).run(recorder, [] { return false; });
-  return recorder.losses;
+  return recorded_losses(lm_trainer(model_, adapter, sequences, {}, options, backend, pool), after_step);
 }
 
 AdapterBase SyntheticLm::base() const {

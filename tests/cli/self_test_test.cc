@@ -31,25 +31,36 @@ std::vector<json> rows(const Workplace& place, const char* variable) {
 TEST(SelfTestCommand, TheVariableOfGgmlChangesNoRow) {
   const Workplace place;
   const std::vector<json> unset = rows(place, nullptr);
-  ASSERT_EQ(unset.size(), 3u * 6 + 2 + 1);
+  ASSERT_EQ(unset.size(), 5u * 6 + 2 + 1);  // P5, and SC3 and T6 of two models; LM4 of one; the end
   EXPECT_EQ(unset.back().at("event"), "selfTest");
   EXPECT_EQ(unset.back().at("failed"), 0);
-  EXPECT_EQ(unset.back().at("copies"), 3);
+  EXPECT_EQ(unset.back().at("copies"), 5);
   EXPECT_EQ(rows(place, "1"), unset);
   EXPECT_EQ(rows(place, "0"), unset);
 }
 
 TEST(SelfTestCommand, PrintsALineARung) {
   const Workplace place;
-  for (const std::vector<std::string>& command : {std::vector<std::string>{"self-test"}, {"train-lm", "--self-test"}}) {
-    std::vector<std::string> arguments = command;
+  struct Case {
+    std::vector<std::string> command;
+    bool lm, dit;
+  };
+  const Case cases[] = {{{"self-test"}, true, true},
+                        {{"train-lm", "--self-test"}, true, false},
+                        {{"train-dit", "--self-test"}, false, true}};
+  for (const Case& one : cases) {
+    std::vector<std::string> arguments = one.command;
     arguments.insert(arguments.end(), {"--only", "SC3,T2,P1", "--type", "F32,Q4_K"});
     const Outcome run = place.run(arguments);
     ASSERT_EQ(run.status, 0) << run.err;
     EXPECT_EQ(run.err, "");
-    for (const char* text :
-         {"\nP1   product", "\nT2   lm", "\nSC3  lm", "<= 1e-05, >= 1", "pass\n", "all passed", "ran once: as outprod"})
-      EXPECT_NE(run.out.find(text), std::string::npos) << text << "\n" << run.out;
+    const auto prints = [&](const char* text) { return run.out.find(text) != std::string::npos; };
+    for (const char* text : {"\nP1   product", "<= 1e-05, >= 1", "pass\n", "all passed", "ran once: as outprod"})
+      EXPECT_TRUE(prints(text)) << text << "\n" << run.out;
+    EXPECT_EQ(prints("\nT2   lm"), one.lm) << run.out;
+    EXPECT_EQ(prints("\nSC3  lm"), one.lm) << run.out;
+    EXPECT_EQ(prints("\nT2   dit"), one.dit) << run.out;
+    EXPECT_EQ(prints("\nSC3  dit"), one.dit) << run.out;
     EXPECT_EQ(run.out.find("LM7"), std::string::npos);
   }
 }
@@ -68,6 +79,9 @@ TEST(SelfTestCommand, WrongFlagsAreOneLineEach) {
       {{"train-lm", "--model=m.gguf", "--self-test"}, "--model beside --self-test"},
       {{"train-lm", "--self-test", "stray"}, "stray beside --self-test"},
       {{"train-lm", "--self-test", "--only", "T99"}, "T99"},
+      {{"train-lm", "--self-test", "--only", "T10"}, "\"T10\" is no rung"},
+      {{"train-dit", "--self-test", "--crop", "8"}, "--crop beside --self-test"},
+      {{"train-dit", "--self-test", "--only", "LM1"}, "\"LM1\" is no rung"},
   };
   for (const auto& [arguments, text] : cases) {
     const Outcome run = place.run(arguments);
@@ -76,10 +90,12 @@ TEST(SelfTestCommand, WrongFlagsAreOneLineEach) {
     EXPECT_NE(run.err.find(text), std::string::npos) << run.err;
     EXPECT_EQ(run.out, "");
   }
-  const Outcome planned = place.run(
-      {"plan", "train-lm", "--model", place.path("model.gguf"), "--data", place.path("data.jsonl"), "--self-test"});
-  EXPECT_EQ(planned.status, 2);
-  EXPECT_NE(planned.err.find("--self-test"), std::string::npos) << planned.err;
+  for (const std::string command : {"train-lm", "train-dit"}) {
+    const Outcome planned =
+        place.run({"plan", command, "--model", place.path("model.gguf"), "--data", place.path("data"), "--self-test"});
+    EXPECT_EQ(planned.status, 2);
+    EXPECT_NE(planned.err.find("run patina " + command + " --self-test"), std::string::npos) << planned.err;
+  }
 }
 
 }  // namespace
