@@ -1,7 +1,6 @@
 #include "cli/train_run.h"
 
 #include <algorithm>
-
 #include <cmath>
 #include <new>
 

@@ -8,8 +8,8 @@
 
 namespace patina {
 
-// What was trained, where things lie, how to use them (`usage`: lines), and what may be tried next. `first_loss`: of the
-// first epoch.
+// What was trained, where things lie, how to use them (`usage`: lines), and what may be tried next. `first_loss`: of
+// the first epoch.
 void print_summary(const TrainRun& run, const TrainResult& result, const TrainState& state, double first_loss,
                    std::span<const OutputDirectory::File> written, const std::string& usage);
 
