@@ -155,7 +155,7 @@ const Row kOfLm[] = {{"--lm", "dir/m.gguf", "--model dir/m.gguf"},
                      {"--batch-tokens", "64", "--batch-tokens 64"},
                      {"--micro-tokens", "64", "--micro-tokens 64"},
                      {"--order", "shuffle", ""},
-                     {"--max-len", "0", ""},
+                     {"--max-len", "0", "--context auto"},
                      {"--max-len", "64", "--context 64"},
                      {"--low-vram", "auto", "--recompute auto"},
                      {"--low-vram", "on", "--recompute layer"},
@@ -171,11 +171,9 @@ const Row kOfGemmbench[] = {{"--seq", "64", "--seq 64"},       {"--reps", "3", "
                             {"--threads", "1", "--threads 1"}, {"--json", "out.json", "--json out.json"}};
 
 // Of train-lm, whose defaults are other ones: what is written where no word says it.
-const std::map<std::string, std::string> kWrittenOfLm = {{"--lr", "0.0001"},
-                                                         {"--epochs", "75"},
-                                                         {"--target-loss", "4"},
-                                                         {"--warmup-min", "50"},
-                                                         {"--milestone-step", "0.1"}};
+const std::map<std::string, std::string> kWrittenOfLm = {{"--lr", "0.0001"},          {"--epochs", "75"},
+                                                         {"--target-loss", "4"},      {"--warmup-min", "50"},
+                                                         {"--milestone-step", "0.1"}, {"--context", "auto"}};
 
 // Parts of a line, in any order: "--lr 0.1", "--jsonl".
 std::multiset<std::string> parts(const std::string& line) {
@@ -561,7 +559,9 @@ TEST(AceTrain, TrainsTheSameLmToTheBit) {
                                       "--loss-on",
                                       "from:<think>",
                                       "--recompute",
-                                      "layer"});
+                                      "layer",
+                                      "--context",
+                                      "auto"});
   ASSERT_EQ(ours.status, 0) << ours.err;
   EXPECT_TRUE(read_file(studio.path("theirs/adapter_model.safetensors")) ==
               read_file(studio.path("ours/adapter_model.safetensors")));
