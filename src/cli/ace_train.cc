@@ -78,7 +78,6 @@ bool read_words(const AceCommand& command, int argc, char** argv, Given& given) 
     if (!word.unit.empty()) option->type_name(word.unit)->default_str(word.standard);
     options.emplace_back(&word, option);
   }
-  if (command.trains) line.add_flag(kSelfTestFlag, kSelfTestHelp);
   if (!line.read(argc, argv)) return false;
   for (const auto& [word, option] : options) {
     if (option->count() == 0) continue;

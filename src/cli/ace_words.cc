@@ -145,7 +145,10 @@ Words run(Written milestones) {
           same("--out", "DIR"),
           same("--overwrite", ""),
           same("--resume", ""),
-          same("--jsonl", "")};
+          same("--jsonl", ""),
+          {.word = "--self-test",
+           .ours = "--self-test",
+           .text = "checks this build on synthetic models, and trains nothing"}};
 }
 
 Words memory_refusals() {

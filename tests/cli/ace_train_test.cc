@@ -575,6 +575,14 @@ TEST(AceTrain, FlagsOfAFileAreHisWords) {
             parts("train-dit --model m --data songs --sites attn --recompute off"));
 }
 
+TEST(AceTrain, SelfTestTakesNoOtherWords) {
+  const Studio studio;
+  const fs::path file = studio.write("run.toml", "lm = \"m\"\nself-test = true\n");
+  const Outcome outcome = studio.run({"train-lm", "--config", file.string()});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_NE(outcome.err.find("beside --self-test"), std::string::npos) << outcome.err;
+}
+
 TEST(AceTrain, RunsSelfTestAndGemmbench) {
   const Studio studio;
   const Outcome self_test = studio.run({"train-lm", "--self-test", "--only", "LM2"});
@@ -598,7 +606,7 @@ TEST(AceTrain, TheDocumentHasTheTable) {
     std::string title = "ace-train", table;
     for (const std::string& word : command) title += " " + word;
     for (const auto& [word, help] : help_of(studio.run(joined(command, {"--help"})).out)) {
-      if (word == "--config" || word == "--self-test") continue;
+      if (word == "--config") continue;
       std::string text = help.text;
       if (const size_t at = text.find('<'); at != std::string::npos) text.replace(at, 1, "&lt;");
       table += "| `" + word + "` | " + help.standard + " | " + text + " |\n";
