@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "cli/console.h"
+#include "cli/spelling.h"
 
 namespace patina {
 
@@ -82,7 +83,7 @@ CLI::Validator seed_number() {
 }
 
 CommandLine::CommandLine(const Command& command)
-    : CLI::App(std::string(command.summary), "patina " + std::string(command.name)) {
+    : CLI::App(std::string(command.summary), fmt::format("{} {}", program_name(), command.name)) {
   set_help_flag("-h,--help", "Print this help.");
   set_config("--config", "", "Read flags from a file: a line \"batch-tokens = 4096\" for each, in INI or TOML form.")
       ->type_name("FILE");
@@ -111,7 +112,7 @@ bool CommandLine::read(int argc, char** argv) {
     const std::string file = get_config_ptr()->empty() ? "" : get_config_ptr()->as<std::string>();
     if (!file.empty() && in_config(error, argc, argv))
       fail(Error::Kind::kUsage, "{}: {} (see {} --help)", file, error.what(), get_name());
-    throw;
+    fail(Error::Kind::kUsage, "{} (see {} --help)", error.what(), get_name());
   }
   return true;
 }

@@ -34,7 +34,7 @@ int run_self_test(const Command& command, int argc, char** argv);
 class CommandLine : public CLI::App {
  public:
   explicit CommandLine(const Command& command);
-  // False where help was asked for, and printed. CLI::ParseError where the line is wrong.
+  // False where help was asked for, and printed. Error(kUsage) where the line is wrong.
   bool read(int argc, char** argv);
   // An option with its default in the help. `unit` names what the value is: "TOKENS", "FILE".
   template <typename T>

@@ -62,8 +62,8 @@ void add_overwrite_option(CommandLine& line, bool& overwrite);
 void check_output_file(const std::filesystem::path& out, const std::filesystem::path& model, bool overwrite);
 inline constexpr int64_t kDefaultContextTokens = 512;
 inline constexpr const char* kLossOnHelp =
-    "What the loss is taken on: assistant (answers and completions with their end markers; text files whole), all, or "
-    "after:MARKER (what follows MARKER in a sample).";
+    "What the loss is taken on: assistant (answers and completions with their end markers; text files whole), all, "
+    "after:MARKER (what follows MARKER in a sample), or from:MARKER (MARKER and what follows it).";
 
 std::string samples_text(const Dataset& data);  // "150 read, 148 used, 3 truncated, 2 skipped (2 nothing supervised)"
 std::string counted(int64_t number, std::string_view noun);  // "1 step", "4,000 steps"

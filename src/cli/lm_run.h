@@ -14,8 +14,9 @@ namespace patina {
 // The command line of train-lm.
 struct LmFlags : TrainFlags {
   std::vector<std::string> data;
-  std::string asked_micro_tokens{kAuto}, loss_on = "assistant", chat_template;
-  int64_t context = kDefaultContextTokens, show_mask = 0;
+  std::string asked_context = std::to_string(kDefaultContextTokens), asked_micro_tokens{kAuto}, loss_on = "assistant",
+              chat_template;
+  int64_t context = 0, show_mask = 0;  // context: as it came to
   int64_t batch_tokens = LmTrainOptions{}.batch_tokens;
   std::string sample_prompts;
   int64_t sample_every = 0, sample_tokens = 64;

@@ -4,9 +4,11 @@
 #include <new>
 
 #include "base/error.h"
+#include "cli/ace_train.h"
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/interrupt.h"
+#include "cli/spelling.h"
 
 namespace patina {
 
@@ -63,17 +65,15 @@ int dispatch(int argc, char** argv) {
 
 int run_program(int argc, char** argv) {
   const auto report = [](int status, std::string_view text) {
-    say("patina: {}\n", text);
+    say("{}: {}\n", program_name(), text);
     return status;
   };
   try {
-    const int status = dispatch(argc, argv);
+    const int status = is_ace_train(argv[0]) ? run_ace_train(argc, argv) : dispatch(argc, argv);
     if (status == 0) check_out();  // events that were lost: the run itself is done
     return status;
-  } catch (const CLI::ParseError& error) {
-    return report(kUsageWrong, fmt::format("{} (see patina {} --help)", error.what(), argv[1]));
   } catch (const Error& error) {
-    return report(error.kind() == Error::Kind::kUsage ? kUsageWrong : kRunFailed, error.what());
+    return report(error.kind() == Error::Kind::kUsage ? kUsageWrong : kRunFailed, spelled(error.what()));
   } catch (const std::bad_alloc&) {
     return report(kRunFailed, "out of memory; lower --micro-tokens or --context (gemmbench: --seq)");
   } catch (const std::exception& error) {

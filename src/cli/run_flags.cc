@@ -24,7 +24,7 @@ void add_run_options(CommandLine& line, RunFlags& flags, TrainOptions& options) 
           "the rest.")
       ->check(quiet(CLI::IsMember(kOptimizers)));
   flags.of_muon = {line.option("--muon-scale", options.optimizer.muon_scale, "NUMBER",
-                               "Factor of Muon's steps; with the default a learning rate for AdamW does for Muon too.")
+                               "Factor of Muon's steps; with 20 a learning rate for AdamW does for Muon too.")
                        ->check(above_zero())};
   line.option("--lora-plus-ratio", options.optimizer.lora_plus_ratio, "NUMBER",
               "LoRA+: the learning rate of every B over that of every A.")

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "cli/spelling.h"
 #include "cli/train_events.h"
 
 namespace patina {
@@ -114,9 +115,10 @@ void RunObserver::take_samples() {
 }
 
 void RunObserver::warn(const std::string& message, int64_t count) {
-  progress_.print_line("warning: " + message);
-  events_.write("warning", {{"message", message}, {"count", count}});
-  told_["warnings"].push_back(message);
+  const std::string text = spelled(message);
+  progress_.print_line("warning: " + text);
+  events_.write("warning", {{"message", text}, {"count", count}});
+  told_["warnings"].push_back(text);
 }
 
 }  // namespace patina

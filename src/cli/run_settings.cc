@@ -84,6 +84,7 @@ Json run_settings(const TrainRun& run) {
           {"--lr", options.learning_rate},
           {"--schedule", flags.schedule},
           {"--warmup", options.warmup},
+          {"--warmup-min", options.least_warmup_steps},
           {"--grad-clip", options.grad_clip},
           {"--max-bad-steps", options.max_bad_steps},
           {"--seed", options.seed},

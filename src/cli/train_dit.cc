@@ -34,6 +34,8 @@ void set_defaults(DitFlags& flags) {
   TrainOptions& options = flags.options;
   options.learning_rate = 5e-4;
   options.epochs = 400;
+  options.least_warmup_steps = 50;
+  options.optimizer.muon_scale = 1.0;
   flags.run.milestone_step = 0.1;
   options.target_loss = 0.4;
 }

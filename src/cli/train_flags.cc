@@ -58,6 +58,9 @@ void add_train_options(CommandLine& line, TrainFlags& flags) {
       ->check(quiet(CLI::IsMember(kSchedules)));
   line.option("--warmup", options.warmup, "NUMBER", "Warm-up: below 1 a fraction of all steps, else steps.")
       ->check(not_negative());
+  line.option("--warmup-min", options.least_warmup_steps, "STEPS",
+              "Least warm-up that a fraction stands for, but never more than half of all steps; 0: no such rule.")
+      ->check(quiet(CLI::Range(int64_t{0}, kMost)));
   line.option("--weight-decay", options.optimizer.weight_decay, "NUMBER", "Decoupled weight decay.")
       ->check(not_negative());
   line.option("--grad-clip", options.grad_clip, "NUMBER", "Largest norm of the whole gradient; 0 does not clip.")

@@ -34,9 +34,9 @@ Given add_options(CommandLine& line, LmFlags& flags) {
       line, flags,
       "Layers to adapt: all, attn (q,k,v,o), mlp (gate,up,down), lm_head where the model does not tie it to the "
       "embedding (not in all), or a list of these with commas.");
-  given.context = line.option("--context", flags.context, "TOKENS",
-                              "Longest sequence; the default is less where the model's own limit is.")
-                      ->check(quiet(CLI::Range(int64_t{2}, kMost)));
+  given.context = line.option("--context", flags.asked_context, "TOKENS",
+                              "Longest sequence; the default is less where the model's own limit is. auto: as the "
+                              "longest sample of .jsonl files, within that limit; of .txt files the default.");
   given.batch_tokens = line.option("--batch-tokens", flags.batch_tokens, "TOKENS",
                                    "Tokens of an optimizer step, filled with whole sequences; at least --context, "
                                    "which is the default where that is more.")
@@ -69,13 +69,33 @@ Given add_options(CommandLine& line, LmFlags& flags) {
   return given;
 }
 
-int64_t parse_micro_tokens(const std::string& text) {
+// A number of tokens, at least `least`; 0 for auto.
+int64_t parse_tokens(const char* flag, const std::string& text, int64_t least) {
   if (text == kAuto) return 0;
   int64_t tokens = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tokens);
-  if (error != std::errc() || end != text.data() + text.size() || tokens < 1)
-    fail(Error::Kind::kUsage, "--micro-tokens {}: expected auto or a number of tokens, at least 1", text);
+  if (error != std::errc() || end != text.data() + text.size() || tokens < least)
+    fail(Error::Kind::kUsage, "{} {}: expected auto or a number of tokens, at least {}", flag, text, least);
   return tokens;
+}
+
+// The longest sequence that is read, before the data are there: what was asked for, or for auto all that may be.
+int64_t context_to_read(const LmFlags& flags, const DecoderModel& model, bool given) {
+  const auto is_text = [](const std::string& path) { return std::filesystem::path(path).extension() == ".txt"; };
+  if (flags.context > 0) return resolve_context(model, flags.context, given);
+  return resolve_context(model, std::ranges::any_of(flags.data, is_text) ? kDefaultContextTokens : INT64_MAX, false);
+}
+
+// What depends on the context: for auto that of the longest sequence.
+void settle_context(LmFlags& flags, bool batch_given, const Dataset& data, const Validation& validation) {
+  if (flags.asked_context == kAuto)
+    flags.context = std::max({int64_t{2}, longest_sequence(data.sequences), longest_sequence(validation.sequences)});
+  if (!batch_given) flags.batch_tokens = std::max(flags.batch_tokens, flags.context);
+  if (flags.batch_tokens < flags.context)
+    fail(Error::Kind::kUsage,
+         "--batch-tokens {} is less than --context {}: a step must hold the longest sequence; raise the one or lower "
+         "the other",
+         flags.batch_tokens, flags.context);
 }
 
 Validation load_validation(const LmFlags& flags, const Tokenizer& tokenizer, const DatasetOptions& options,
@@ -113,7 +133,8 @@ std::vector<Site> choose_sites(const DecoderModel& model, const LmFlags& flags) 
 }
 
 int train(LmFlags& flags, const Given& given, EventWriter& events) {
-  flags.micro_tokens = parse_micro_tokens(flags.asked_micro_tokens);
+  flags.micro_tokens = parse_tokens("--micro-tokens", flags.asked_micro_tokens, 1);
+  flags.context = parse_tokens("--context", flags.asked_context, 2);
   resolve_train_flags(flags);
   DatasetOptions data_options;
   data_options.loss_on = parse_loss_on(flags.loss_on);
@@ -124,13 +145,7 @@ int train(LmFlags& flags, const Given& given, EventWriter& events) {
   RunPlace place = open_run(flags, !show_only && !flags.plan_only);
 
   const LanguageModel model = load_language_model(flags.model);
-  flags.context = resolve_context(model.weights, flags.context, given.context->count() > 0);
-  if (given.batch_tokens->count() == 0) flags.batch_tokens = std::max(flags.batch_tokens, flags.context);
-  if (flags.batch_tokens < flags.context)
-    fail(Error::Kind::kUsage,
-         "--batch-tokens {} is less than --context {}: a step must hold the longest sequence; raise the one or lower "
-         "the other",
-         flags.batch_tokens, flags.context);
+  flags.context = context_to_read(flags, model.weights, given.context->count() > 0);
   std::optional<AdapterFile> initial;
   std::vector<Site> sites;
   if (flags.init_adapter.empty()) {
@@ -144,6 +159,7 @@ int train(LmFlags& flags, const Given& given, EventWriter& events) {
   Dataset data = load_datasets(std::vector<std::filesystem::path>(flags.data.begin(), flags.data.end()),
                                *model.tokenizer, data_options);
   const Validation validation = load_validation(flags, *model.tokenizer, data_options, data);
+  settle_context(flags, given.batch_tokens->count() > 0, data, validation);
   if (ended_early(events)) return ended_status();
   if (show_only) {
     print_masks(data, *model.tokenizer, flags.show_mask);

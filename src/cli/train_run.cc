@@ -12,6 +12,7 @@
 #include "cli/run_log.h"
 #include "cli/run_observer.h"
 #include "cli/run_settings.h"
+#include "cli/spelling.h"
 #include "cli/train_summary.h"
 #include "measure/machine.h"
 
@@ -211,25 +212,28 @@ int run_training(Training training, RunPlace place, EventWriter& events) {
   try {
     return train_and_export(training, place, run_log, events);
   } catch (const Error& error) {
-    run_log.add("fatal", {{"reason", kind_name(error.kind())}, {"message", error.what()}});
+    run_log.add("fatal", {{"reason", kind_name(error.kind())}, {"message", spelled(error.what())}});
     throw;
   }
 }
 
 int run_train_command(CommandLine& line, const TrainFlags& flags, int argc, char** argv,
                       const std::function<int(EventWriter&)>& train) {
-  // Where the line itself is wrong, --jsonl may not have been read yet.
-  const auto fatal = [&](std::string_view reason, std::string_view message) {
-    const bool asked = flags.jsonl || std::find(argv + 1, argv + argc, std::string_view("--jsonl")) != argv + argc;
-    EventWriter(asked).write("fatal", {{"reason", reason}, {"message", message}});
-  };
-  try {
+  return tell_failure(argc, argv, &flags.jsonl, [&] {
     if (!line.read(argc, argv)) return 0;
     EventWriter events(flags.jsonl);
     return train(events);
-  } catch (const CLI::ParseError& error) {
-    fatal(kind_name(Error::Kind::kUsage), error.what());
-    throw;
+  });
+}
+
+int tell_failure(int argc, char** argv, const bool* jsonl, const std::function<int()>& run) {
+  // Where the line itself is wrong, --jsonl may not have been read yet.
+  const auto fatal = [&](std::string_view reason, std::string_view message) {
+    const bool asked = *jsonl || std::find(argv + 1, argv + argc, std::string_view("--jsonl")) != argv + argc;
+    EventWriter(asked).write("fatal", {{"reason", reason}, {"message", spelled(message)}});
+  };
+  try {
+    return run();
   } catch (const Error& error) {
     fatal(kind_name(error.kind()), error.what());
     throw;

@@ -50,5 +50,8 @@ int run_training(Training training, RunPlace place, EventWriter& events);
 // What a command that trains does around all of it: where it fails, the last event says why.
 int run_train_command(CommandLine& line, const TrainFlags& flags, int argc, char** argv,
                       const std::function<int(EventWriter&)>& train);
+// The part of it for a line that is read in another way: runs, and where that throws, writes the last event if `jsonl`
+// or the line asks for events.
+int tell_failure(int argc, char** argv, const bool* jsonl, const std::function<int()>& run);
 
 }  // namespace patina

@@ -13,14 +13,15 @@
 namespace patina {
 namespace {
 
-constexpr std::string_view kAfter = "after:";
+constexpr std::string_view kAfter = "after:", kFrom = "from:";
 constexpr uint8_t kContext = 0, kLabel = 1;
 constexpr uint32_t kHoldOutSite = 1;  // shuffling itself has site 0
 
-// The tokens that hold any text behind the first occurrence of the marker in the decoded text. A token that holds the
-// end of the marker and more is one of them: a marker that ends in a space would otherwise lose the first word (" 42"
-// is one token).
-std::vector<uint8_t> mask_after(const std::vector<int32_t>& ids, const Tokenizer& tokenizer, std::string_view marker) {
+// The tokens that hold any text behind the first occurrence of the marker in the decoded text, or behind where it
+// begins. A token that holds the end of the marker and more is one of them: a marker that ends in a space would
+// otherwise lose the first word (" 42" is one token).
+std::vector<uint8_t> mask_by_marker(const std::vector<int32_t>& ids, const Tokenizer& tokenizer,
+                                    const LossOn& loss_on) {
   std::string text;
   std::vector<size_t> ends;
   ends.reserve(ids.size());
@@ -29,9 +30,10 @@ std::vector<uint8_t> mask_after(const std::vector<int32_t>& ids, const Tokenizer
     ends.push_back(text.size());
   }
   std::vector<uint8_t> mask(ids.size(), kContext);
-  const size_t found = text.find(marker);
+  const size_t found = text.find(loss_on.marker);
   if (found == std::string::npos) return mask;
-  for (size_t i = 0; i < ids.size(); ++i) mask[i] = ends[i] > found + marker.size();
+  const size_t begin = found + (loss_on.kind == LossOn::Kind::kAfterMarker ? loss_on.marker.size() : 0);
+  for (size_t i = 0; i < ids.size(); ++i) mask[i] = ends[i] > begin;
   return mask;
 }
 
@@ -93,7 +95,7 @@ Dataset Loader::load() {
   return std::move(data_);
 }
 
-// The labels are chosen in the whole text before it is cut, so that `after:MARKER` means the same for any context.
+// The labels are chosen in the whole text before it is cut, so that a marker means the same for any context.
 void Loader::load_text(std::string_view text) {
   Sequence whole{.ids = tokenizer_.encode(text, /*parse_special=*/false), .supervised = {}};
   whole.supervised.assign(whole.ids.size(), kLabel);
@@ -178,14 +180,16 @@ Sequence Loader::encode(const std::vector<ChatMessage>& messages) {
 void Loader::choose_labels(Sequence* sequence) const {
   const LossOn& loss_on = options_.loss_on;
   if (loss_on.kind == LossOn::Kind::kAll) sequence->supervised.assign(sequence->ids.size(), kLabel);
-  if (loss_on.kind == LossOn::Kind::kAfterMarker)
-    sequence->supervised = mask_after(sequence->ids, tokenizer_, loss_on.marker);
+  if (loss_on.kind == LossOn::Kind::kAfterMarker || loss_on.kind == LossOn::Kind::kFromMarker)
+    sequence->supervised = mask_by_marker(sequence->ids, tokenizer_, loss_on);
 }
 
 std::string Loader::why_unsupervised(const Sequence& sequence) const {
   if (sequence.ids.size() < 2) return "fewer than two tokens";
   if (options_.loss_on.kind == LossOn::Kind::kAfterMarker)
     return fmt::format("no text after the marker {}", json_quoted(options_.loss_on.marker));
+  if (options_.loss_on.kind == LossOn::Kind::kFromMarker)
+    return fmt::format("no marker {}", json_quoted(options_.loss_on.marker));
   return "no answer";
 }
 
@@ -230,7 +234,10 @@ LossOn parse_loss_on(std::string_view text) {
   if (text == "all") return {LossOn::Kind::kAll, {}};
   if (text.starts_with(kAfter) && text.size() > kAfter.size())
     return {LossOn::Kind::kAfterMarker, std::string(text.substr(kAfter.size()))};
-  fail(Error::Kind::kUsage, "--loss-on: expected assistant, all or after:MARKER, found {}", json_quoted(text));
+  if (text.starts_with(kFrom) && text.size() > kFrom.size())
+    return {LossOn::Kind::kFromMarker, std::string(text.substr(kFrom.size()))};
+  fail(Error::Kind::kUsage, "--loss-on: expected assistant, all, after:MARKER or from:MARKER, found {}",
+       json_quoted(text));
 }
 
 Dataset load_dataset(const std::filesystem::path& path, const Tokenizer& tokenizer, const DatasetOptions& options) {

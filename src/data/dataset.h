@@ -26,13 +26,13 @@ struct Sequence {
 // What is supervised. kAssistant: assistant turns with their end markers, and completions; plain text has neither and
 // is supervised whole. kAll: every token. kAfterMarker: every token that holds text after the first occurrence of
 // `marker` in the decoded sample (special tokens in it count as their text), be it a conversation, a completion or
-// plain text.
+// plain text. kFromMarker: the same with the marker's own text.
 struct LossOn {
-  enum class Kind : uint8_t { kAssistant, kAll, kAfterMarker };
+  enum class Kind : uint8_t { kAssistant, kAll, kAfterMarker, kFromMarker };
   Kind kind = Kind::kAssistant;
   std::string marker;
 };
-// "assistant", "all", "after:MARKER". Error(kUsage) otherwise.
+// "assistant", "all", "after:MARKER", "from:MARKER". Error(kUsage) otherwise.
 LossOn parse_loss_on(std::string_view text);
 
 struct DatasetOptions {
@@ -54,8 +54,8 @@ struct Dataset {
 // Reads a data set.
 //
 // .txt: one text, cut into consecutive sequences of context_tokens, the last one short. Each begins with BOS where the
-// model wants one; else the first token of each is no label. For after:MARKER the marker is looked for in the whole
-// text.
+// model wants one; else the first token of each is no label. For after:MARKER and from:MARKER the marker is looked for
+// in the whole text.
 //
 // .jsonl: one object a line, all lines of one kind; blank lines count as nothing.
 //   messages (role, content): rendered in the model's chat format.

@@ -7,6 +7,14 @@
 
 namespace patina {
 
+int64_t warmup_steps(double warmup, int64_t least_steps, int64_t total_steps) {
+  const bool is_fraction = warmup < 1.0;
+  const double wanted = is_fraction ? warmup * static_cast<double>(total_steps) : warmup;
+  const auto steps = static_cast<int64_t>(std::min(wanted + 0.5, static_cast<double>(total_steps)));
+  if (!is_fraction || least_steps == 0) return steps;
+  return std::min(std::max(least_steps, steps), total_steps / 2);
+}
+
 double learning_rate(const ScheduleOptions& options, int64_t step) {
   PATINA_CHECK(step >= 0 && step < options.total_steps, "step {} of {}", step, options.total_steps);
   if (step < options.warmup_steps)

@@ -5,6 +5,10 @@
 
 namespace patina {
 
+// Steps of warm-up of a run of total_steps, at most all. `warmup`: 1 or more is steps; below 1 a fraction, rounded,
+// and where least_steps > 0 min(max(least_steps, warmup * total_steps), total_steps / 2).
+int64_t warmup_steps(double warmup, int64_t least_steps, int64_t total_steps);
+
 enum class Schedule : uint8_t { kCosine, kLinear, kConstant };
 struct ScheduleOptions {
   Schedule kind = Schedule::kCosine;

@@ -47,8 +47,7 @@ Trainer::Trainer(std::unique_ptr<Objective> objective, Adapter& adapter, const T
   }
   plan_.epochs = epochs;
   plan_.total_steps = options.steps > 0 ? options.steps : steps;
-  const double warmup = options.warmup < 1.0 ? options.warmup * static_cast<double>(plan_.total_steps) : options.warmup;
-  plan_.warmup_steps = std::clamp<int64_t>(static_cast<int64_t>(warmup + 0.5), 0, plan_.total_steps);
+  plan_.warmup_steps = warmup_steps(options.warmup, options.least_warmup_steps, plan_.total_steps);
   plan_.trainable_bytes =
       2 * static_cast<int64_t>(adapter.parameters().values().size_bytes()) + adapter.constant_bytes();
   const OptimizerMemory memory = optimizer_memory(adapter.parameters(), options.optimizer, pool.size());

@@ -22,8 +22,9 @@ struct TrainOptions {
   int64_t steps = 0;  // > 0: stop after so many optimizer steps instead of after `epochs`
   double learning_rate = 2e-4;
   Schedule schedule = Schedule::kCosine;
-  double warmup = 0.05;    // below 1: fraction of all steps, else steps
-  double grad_clip = 1.0;  // 0 = off
+  double warmup = 0.05;            // below 1: fraction of all steps, else steps
+  int64_t least_warmup_steps = 0;  // > 0: of a fraction (optim/schedule.h)
+  double grad_clip = 1.0;          // 0 = off
   uint64_t seed = 42;
   bool stream_weights = false;  // read ahead and release the pages of frozen weights; the result is the same
   int64_t max_bad_steps = 3;    // in a row, whose loss or gradient is not finite, until the run ends

@@ -43,14 +43,14 @@ struct Streams {
 // What is done in the new process before patina begins: a variable of its environment, a limit.
 using Prepare = std::function<void()>;
 
-// A running patina whose output goes to files in a directory.
+// A running patina, under that or another name, whose output goes to files in a directory.
 class Process {
  public:
   Process(const TempDir& directory, const std::vector<std::string>& arguments, const Streams& streams = {},
-          const Prepare& prepare = {})
+          const Prepare& prepare = {}, const std::string& program = PATINA_BINARY)
       : out_(streams.out.empty() ? directory.path() / "stdout.txt" : std::filesystem::path(streams.out)),
         err_(streams.err.empty() ? directory.path() / "stderr.txt" : std::filesystem::path(streams.err)) {
-    std::vector<const char*> argv = {PATINA_BINARY};
+    std::vector<const char*> argv = {program.c_str()};
     for (const std::string& argument : arguments) argv.push_back(argument.c_str());
     argv.push_back(nullptr);
     // What an earlier process left would be taken for this one's.
@@ -72,7 +72,7 @@ class Process {
     redirect(out_, STDOUT_FILENO);
     redirect(err_, STDERR_FILENO);
     if (prepare) prepare();
-    execv(PATINA_BINARY, const_cast<char**>(argv.data()));
+    execv(program.c_str(), const_cast<char**>(argv.data()));
     _exit(127);
   }
 

@@ -269,6 +269,8 @@ TEST(TrainLm, WrongFlagsAreRefusedByName) {
       {{"--sites", "lm_head"}, "lm_head"},
       {{"--batch-tokens", "100", "--context", "200"}, "--batch-tokens"},
       {{"--context", "100000"}, "--context"},
+      {{"--context", "1"}, "--context 1: expected auto or a number of tokens, at least 2"},
+      {{"--context", "auto", "--batch-tokens", "3"}, "--batch-tokens 3 is less than --context"},
       {{"--micro-tokens", "many"}, "--micro-tokens"},
       {{"--schedule", "step"}, "--schedule"},
       {{"--loss-on", "nothing"}, "nothing"},
@@ -289,6 +291,21 @@ TEST(TrainLm, WrongFlagsAreRefusedByName) {
     EXPECT_EQ(run.error_lines(), 1u) << run.err;
     EXPECT_FALSE(std::filesystem::exists(place.path("out")));
   }
+}
+
+TEST(TrainLm, ContextAutoIsTheLongestSample) {
+  const Workplace place;
+  const Outcome run = place.train("auto", {"--context", "auto", "--jsonl"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  const int64_t longest = events_named(run, "start").at(0).at("context");
+  EXPECT_EQ(events_named(run, "data").at(0).at("truncated"), 0);
+  EXPECT_LT(longest, 512);
+  const Outcome less = place.train("less", {"--context", std::to_string(longest - 1), "--jsonl"});
+  EXPECT_GT(events_named(less, "data").at(0).at("truncated"), 0);
+  place.write("plain.txt", std::string(3000, 'x'));
+  const Outcome text = place.run({"train-lm", "--model", place.path("model.gguf"), "--data", place.path("plain.txt"),
+                                  "--out", place.path("text"), "--steps", "1", "--context", "auto", "--jsonl"});
+  EXPECT_EQ(events_named(text, "start").at(0).at("context"), 512) << text.err;
 }
 
 TEST(TrainLm, UnknownArchitectureIsRefusedByName) {

@@ -283,6 +283,18 @@ TEST_F(DatasetTest, LossAfterAMarkerSeesSpecialTokens) {
             "a2<|im_end|>\n");
 }
 
+TEST_F(DatasetTest, LossFromAMarkerBeginsWithIt) {
+  const Dataset data = jsonl(R"({"prompt": "Q:", "completion": "x<think>b<think>c"})"
+                             "\n"
+                             R"({"prompt": "Q:", "completion": "x"})"
+                             "\n",
+                             64, "from:<think>");
+  ASSERT_EQ(data.sequences.size(), 1u);
+  EXPECT_TRUE(labels(data.sequences[0]).starts_with("<think>b<think>c")) << labels(data.sequences[0]);
+  EXPECT_EQ(data.skipped, (std::map<std::string, int64_t>{{"no marker \"<think>\"", 1}}));
+  expect_adds_up(data);
+}
+
 TEST_F(DatasetTest, LossAfterAMarkerHoldsForAWholeTextFile) {
   const Dataset data = text("abcd#fghijkl", 4, "after:#");
   ASSERT_EQ(data.sequences.size(), 2u);
@@ -463,7 +475,8 @@ TEST(LossOnTest, Parses) {
   EXPECT_EQ(parse_loss_on("assistant").kind, LossOn::Kind::kAssistant);
   EXPECT_EQ(parse_loss_on("all").kind, LossOn::Kind::kAll);
   EXPECT_EQ(parse_loss_on("after:A: x").marker, "A: x");
-  for (const char* bad : {"", "after", "after:", "Assistant", "user"}) EXPECT_THROW(parse_loss_on(bad), Error) << bad;
+  for (const char* bad : {"", "after", "after:", "from:", "Assistant", "user"})
+    EXPECT_THROW(parse_loss_on(bad), Error) << bad;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <vector>
 
 #include "base/error.h"
@@ -53,6 +54,23 @@ TEST(Schedule, NoStepIsZeroOrAboveThePeak) {
           EXPECT_TRUE(!falls || values[i] <= values[i - 1]) << total << " " << warmup << " " << i;
         }
       }
+}
+
+TEST(Schedule, WarmUpIsAFractionOrSteps) {
+  for (const auto& [length, total, expected] :
+       {std::tuple{0.05, 100, 5}, std::tuple{0.05, 10, 1}, std::tuple{0.0, 10, 0}, std::tuple{3.0, 10, 3},
+        std::tuple{30.0, 10, 10}})
+    EXPECT_EQ(warmup_steps(length, 0, total), expected) << length << " of " << total;
+}
+
+// min(max(50, ratio * total), total / 2), worked out by hand.
+TEST(Schedule, WarmUpWithALeast) {
+  for (const auto& [ratio, total, expected] :
+       {std::tuple{0.05, 4000, 200}, std::tuple{0.05, 1000, 50}, std::tuple{0.05, 400, 50}, std::tuple{0.05, 100, 50},
+        std::tuple{0.05, 99, 49}, std::tuple{0.0, 1000, 50}, std::tuple{0.9, 1000, 500}, std::tuple{0.05, 2, 1},
+        std::tuple{0.05, 1, 0}})
+    EXPECT_EQ(warmup_steps(ratio, 50, total), expected) << ratio << " of " << total;
+  EXPECT_EQ(warmup_steps(7, 50, 1000), 7) << "steps are steps";
 }
 
 TEST(Schedule, RefusesStepsOutside) {
