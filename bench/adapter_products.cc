@@ -36,7 +36,7 @@ void measure(int64_t t, int64_t d, int64_t r, ThreadPool& pool) {
   const std::span<std::byte> scratch(memory.data(), static_cast<size_t>(scratch_bytes));
   const auto product = [&](int64_t m, int64_t n, int64_t k, const cpu::LeftOperand& left, const RightOperand& right,
                            const OperandMemory& c, bool accumulate) {
-    cpu::product(m, n, k, left, right, c.f32(), n, accumulate, pool, scratch);
+    cpu::product(m, n, k, left, right, accumulate ? cpu::Addend{c.f32(), n} : cpu::Addend{}, c.f32(), n, pool, scratch);
   };
   const double thin = 2.0 * static_cast<double>(t * d * r);
   const Product products[] = {
@@ -44,11 +44,11 @@ void measure(int64_t t, int64_t d, int64_t r, ThreadPool& pool) {
        [&] { product(t, d, d, {x.f32(), d, 1}, RightOperand::numbers(w.f32(), 1, d), y, false); }},
       {"h = x A^T", thin, [&] { product(t, r, d, {x.f32(), d, 1}, RightOperand::numbers(a.f32(), 1, d), h, false); }},
       {"y += h B^T", thin,
-       [&] { product(t, d, r, {h.f32(), r, 1, 0.5f}, RightOperand::numbers(b.f32(), 1, r), y, true); }},
+       [&] { product(t, d, r, {h.f32(), r, 1}, RightOperand::numbers(b.f32(), 1, r, 0.5f), y, true); }},
       {"dh = dy B", thin,
-       [&] { product(t, r, d, {y.f32(), d, 1, 0.5f}, RightOperand::numbers(b.f32(), r, 1), h, false); }},
+       [&] { product(t, r, d, {y.f32(), d, 1}, RightOperand::numbers(b.f32(), r, 1, 0.5f), h, false); }},
       {"dx += dh A", thin, [&] { product(t, d, r, {h.f32(), r, 1}, RightOperand::numbers(a.f32(), d, 1), x, true); }},
-      {"dB += dy^T h", thin, [&] { product(d, r, t, {y.f32(), 1, d}, RightOperand::numbers(h.f32(), r, 1), db, true); }},
+      {"dB += dy^T h", thin, [&] { product(d, r, t, {y.f32(), 1, d}, RightOperand::numbers(h.f32(), r, 1, 0.5f), db, true); }},
       {"dA += dh^T x", thin, [&] { product(r, d, t, {h.f32(), 1, r}, RightOperand::numbers(x.f32(), d, 1), da, true); }},
   };
   std::vector<Contender> contenders;

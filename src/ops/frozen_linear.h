@@ -17,8 +17,8 @@ namespace patina {
 // once).
 //
 // With a branch (inputs 3 and 4, put there by graph/fuse.h) the product of an adapter's factor is added in the same
-// pass over the output: scale * left [T,R] . right, right [R,..] or its transpose. It comes before or after the frozen
-// product, as the matmul did that it stands for: the same chain.
+// pass over the output: left [T,R] . (scale * right), right [R,..] or its transpose. It comes before or after the
+// frozen product, as the matmul did that it stands for: the same chain.
 struct FrozenLinear : Op {
   enum class Direction : uint8_t { kForward, kBackward };
   struct Branch {

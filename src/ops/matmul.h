@@ -9,7 +9,7 @@ namespace patina {
 // acc is optional and may share storage with y; a and b may have any strides.
 // Gradients: da = scale * dy . b^T; db = scale * a^T . dy, or scale * dy^T . a where transposed: always in b's own
 // layout, so that a parameter's gradient is accumulated in place. Order of operations as in FrozenLinear, with scale *
-// a rounded first.
+// b rounded first.
 struct MatMul : Op {
   MatMul(float scale_factor, bool b_is_transposed) : scale(scale_factor), transposed(b_is_transposed) {}
   std::string_view name() const override { return "matmul"; }

@@ -28,12 +28,13 @@ std::vector<float> random_floats(int64_t count, uint64_t seed) {
 
 enum class Left { kRows, kPaddedRows, kConflictingRows, kColumns, kStrided };
 enum class Right { kColumnsDense, kRowsDense, kStrided };
+enum class Begin { kZeros, kInPlace, kElsewhere };  // what C is added to
 
 struct Case {
   int64_t m, n, k;
   Left left = Left::kRows;
   float scale = 1.0f;
-  bool accumulate = false;
+  Begin begin = Begin::kZeros;
   Right right = Right::kColumnsDense;
   DType dtype = DType::kF32;  // other than F32: a frozen weight
   bool transposed = false;    // of a frozen weight: forward
@@ -51,11 +52,11 @@ void check(const Case& c) {
   SCOPED_TRACE(::testing::Message() << c.m << "x" << c.n << "x" << c.k << " left " << static_cast<int>(c.left)
                                     << " right " << static_cast<int>(c.right) << " " << name(c.dtype)
                                     << (c.transposed ? " forward" : ""));
-  LeftOperand a{nullptr, c.k, 1, c.scale};
+  LeftOperand a{nullptr, c.k, 1};
   if (c.left == Left::kPaddedRows) a.row_stride = c.k + 3;
   if (c.left == Left::kConflictingRows) a.row_stride = (c.k + 1023) / 1024 * 1024;
-  if (c.left == Left::kColumns) a = {nullptr, 1, c.m + 5, c.scale};
-  if (c.left == Left::kStrided) a = {nullptr, 2 * c.k + 1, 2, c.scale};
+  if (c.left == Left::kColumns) a = {nullptr, 1, c.m + 5};
+  if (c.left == Left::kStrided) a = {nullptr, 2 * c.k + 1, 2};
   const std::vector<float> a_values = random_floats(c.m * a.row_stride + c.k * a.column_stride, 1);
   a.data = a_values.data();
 
@@ -68,7 +69,7 @@ void check(const Case& c) {
     const int64_t row = c.right == Right::kColumnsDense ? c.n + 1 : c.right == Right::kRowsDense ? 1 : 3;
     const int64_t column = c.right == Right::kColumnsDense ? 1 : c.right == Right::kRowsDense ? c.k + 2 : 3 * c.k + 1;
     b_values = random_floats(c.k * row + c.n * column, 2);
-    b = RightOperand::numbers(b_values.data(), row, column);
+    b = RightOperand::numbers(b_values.data(), row, column, c.scale);
     for (int64_t k = 0; k < c.k; ++k)
       for (int64_t n = 0; n < c.n; ++n)
         plain[static_cast<size_t>(k * c.n + n)] = b_values[static_cast<size_t>(k * row + n * column)];
@@ -93,10 +94,10 @@ void check(const Case& c) {
     for (int64_t n = 0; n < c.n; ++n) {
       const size_t at = static_cast<size_t>(m * c_stride + n);
       before[at] = starts[static_cast<size_t>(m * c.n + n)];
-      float sum = c.accumulate ? before[at] : 0.0f;
+      float sum = c.begin == Begin::kZeros ? 0.0f : before[at];
       for (int64_t k = 0; k < c.k; ++k)
-        sum = std::fma(a.scale * a_values[static_cast<size_t>(m * a.row_stride + k * a.column_stride)],
-                       plain[static_cast<size_t>(k * c.n + n)], sum);
+        sum = std::fma(a_values[static_cast<size_t>(m * a.row_stride + k * a.column_stride)],
+                       c.scale * plain[static_cast<size_t>(k * c.n + n)], sum);
       expected[at] = sum;
     }
 
@@ -106,7 +107,13 @@ void check(const Case& c) {
       ThreadPool pool(threads);
       std::vector<std::byte> memory;
       std::vector<float> got = before;
-      product(c.m, c.n, c.k, a, b, got.data(), c_stride, c.accumulate, pool,
+      Addend acc;
+      if (c.begin == Begin::kInPlace) acc = {got.data(), c_stride};
+      if (c.begin == Begin::kElsewhere) {
+        acc = {starts.data(), c.n};
+        for (int64_t m = 0; m < c.m; ++m) std::fill_n(got.begin() + m * c_stride, c.n, NAN);
+      }
+      product(c.m, c.n, c.k, a, b, acc, got.data(), c_stride, pool,
               exact_scratch(memory, product_scratch_bytes(c.n, c.k, threads)));
       for (size_t i = 0; i < got.size(); ++i)
         ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(expected[i]))
@@ -119,9 +126,9 @@ void check(const Case& c) {
 TEST(Product, OneChainForEveryLayout) {
   for (const Left left : {Left::kRows, Left::kPaddedRows, Left::kConflictingRows, Left::kColumns, Left::kStrided})
     for (const Right right : {Right::kColumnsDense, Right::kRowsDense, Right::kStrided})
-      for (const bool accumulate : {false, true}) {
-        check({.m = 37, .n = 45, .k = 29, .left = left, .accumulate = accumulate, .right = right});
-        check({.m = 130, .n = 33, .k = 1030, .left = left, .scale = 0.3f, .accumulate = accumulate, .right = right});
+      for (const Begin begin : {Begin::kZeros, Begin::kInPlace, Begin::kElsewhere}) {
+        check({.m = 37, .n = 45, .k = 29, .left = left, .begin = begin, .right = right});
+        check({.m = 130, .n = 33, .k = 1030, .left = left, .scale = 0.3f, .begin = begin, .right = right});
       }
 }
 
@@ -129,7 +136,7 @@ TEST(Product, OneChainForEverySize) {
   for (const int64_t m : {1, 2, 4, 6, 11, 12, 13, 16, 25, 97, 193})
     for (const int64_t n : {1, 15, 16, 17, 31, 32, 33, 48, 257, 300}) {
       check({.m = m, .n = n, .k = 40});
-      check({.m = m, .n = n, .k = 40, .left = Left::kColumns, .accumulate = true});
+      check({.m = m, .n = n, .k = 40, .left = Left::kColumns, .begin = Begin::kInPlace});
     }
   for (const int64_t k : {1, 511, 512, 513, 1025}) check({.m = 25, .n = 70, .k = k});
 }
@@ -137,7 +144,7 @@ TEST(Product, OneChainForEverySize) {
 TEST(Product, OneChainForFrozenWeights) {
   for (const DType dtype : {DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K}) {
     check({.m = 40, .n = 90, .k = 768, .dtype = dtype, .transposed = true});
-    check({.m = 40, .n = 768, .k = 90, .accumulate = true, .dtype = dtype});
+    check({.m = 40, .n = 768, .k = 90, .begin = Begin::kInPlace, .dtype = dtype});
   }
 }
 
@@ -149,8 +156,20 @@ TEST(Product, WideColumnsInWholeBlocks) {
 
 TEST(Product, NothingToAdd) {
   check({.m = 5, .n = 7, .k = 0});
-  check({.m = 5, .n = 7, .k = 0, .accumulate = true});
+  check({.m = 5, .n = 7, .k = 0, .begin = Begin::kInPlace});
+  check({.m = 5, .n = 7, .k = 0, .begin = Begin::kElsewhere});
   check({.m = 0, .n = 7, .k = 3});
+}
+
+// Gradients of low-rank factors: few rows, or few columns, of A that lies as columns.
+TEST(Product, OneChainWhereOneSideIsThin) {
+  for (const Begin begin : {Begin::kZeros, Begin::kInPlace, Begin::kElsewhere})
+    for (const int64_t k : {271, 272, 530, 1100})
+      for (const int64_t few : {1, 16, 31, 32, 33})
+        for (const int64_t many : {40, 300}) {
+          check({.m = few, .n = many, .k = k, .left = Left::kColumns, .begin = begin});
+          check({.m = many, .n = few, .k = k, .left = Left::kColumns, .scale = 0.3f, .begin = begin});
+        }
 }
 
 // Two terms give the bits of two calls.
@@ -160,7 +179,7 @@ TEST(Product, TwoTermsAreTwoCalls) {
   const std::vector<std::byte> stored = random_weight(DType::kQ8_0, 300, 600 / 32 * 32, 4);
   const Tensor weight = dense(const_cast<std::byte*>(stored.data()), DType::kQ8_0, Shape{300, 576});
   const ProductTerm frozen{576, {x.data(), 600, 1}, RightOperand::frozen(weight, true)};
-  const ProductTerm thin{5, {h.data(), 5, 1, 0.7f}, RightOperand::numbers(factor.data(), 300, 1)};
+  const ProductTerm thin{5, {h.data(), 5, 1}, RightOperand::numbers(factor.data(), 300, 1, 0.7f)};
   const ProductTerm none{0, {nullptr, 0, 1}, RightOperand::numbers(nullptr, 1, 1)};
   for_each_target([&] {
     for (const int threads : {1, 3}) {
@@ -170,13 +189,14 @@ TEST(Product, TwoTermsAreTwoCalls) {
       for (const bool swap : {false, true}) {
         std::vector<float> one(50 * 300, 2.0f), two = one;
         const ProductTerm terms[] = {swap ? thin : frozen, swap ? frozen : thin};
-        product(50, 300, terms, one.data(), 300, true, pool, scratch);
-        for (const ProductTerm& term : terms) product(50, 300, {&term, 1}, two.data(), 300, true, pool, scratch);
+        product(50, 300, terms, {one.data(), 300}, one.data(), 300, pool, scratch);
+        for (const ProductTerm& term : terms)
+          product(50, 300, {&term, 1}, {two.data(), 300}, two.data(), 300, pool, scratch);
         EXPECT_EQ(one, two);
         const ProductTerm with_none[] = {none, terms[1]};
         std::vector<float> only(50 * 300, kCanary), expected = only;
-        product(50, 300, with_none, only.data(), 300, false, pool, scratch);
-        product(50, 300, {&terms[1], 1}, expected.data(), 300, false, pool, scratch);
+        product(50, 300, with_none, {}, only.data(), 300, pool, scratch);
+        product(50, 300, {&terms[1], 1}, {}, expected.data(), 300, pool, scratch);
         EXPECT_EQ(only, expected) << "a term without depth does not count as the first";
       }
     }

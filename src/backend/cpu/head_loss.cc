@@ -109,8 +109,8 @@ void head_loss(const Op& op, std::span<const Tensor> in, std::span<const Tensor>
 
   for (int64_t v0 = 0; v0 < vocabulary && rows > 0; v0 += kPanelRows) {
     const int64_t count = std::min(kPanelRows, vocabulary - v0);
-    product(rows, count, width, {h.f32(), h.strides[0], h.strides[1]}, RightOperand::frozen(weight, true, v0),
-            scratch.logits, count, false, context.pool, scratch.product);
+    product(rows, count, width, {h.f32(), h.strides[0], h.strides[1]}, RightOperand::frozen(weight, true, v0), {},
+            scratch.logits, count, context.pool, scratch.product);
     for_rows(context.pool, rows, count, [&](int64_t m) {
       float* const logits = scratch.logits + m * count;
       const int64_t label = row_index(labels, m, vocabulary);
@@ -119,8 +119,8 @@ void head_loss(const Op& op, std::span<const Tensor> in, std::span<const Tensor>
       if (with_gradient && v0 > 0 && factor != 1.0f) rescale(dh + m * dh_stride, width, factor, nullptr);
     });
     if (with_gradient)
-      product(rows, width, count, {scratch.logits, count, 1}, RightOperand::frozen(weight, false, v0), dh, dh_stride,
-              v0 > 0, context.pool, scratch.product);
+      product(rows, width, count, {scratch.logits, count, 1}, RightOperand::frozen(weight, false, v0),
+              v0 > 0 ? Addend{dh, dh_stride} : Addend{}, dh, dh_stride, context.pool, scratch.product);
     if (context.progress != nullptr) context.progress->rows_done(v0 + count);
   }
 

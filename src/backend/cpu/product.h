@@ -12,22 +12,22 @@
 
 namespace patina::cpu {
 
-// A [M,K]: F32, any strides. scale * A is rounded once, when packed.
+// A [M,K]: F32, any strides.
 struct LeftOperand {
   const float* data;
   int64_t row_stride, column_stride;
-  float scale = 1.0f;
 };
 
 // B [K,N]: either F32 numbers with any strides, or a frozen weight of any type.
 struct RightOperand {
-  // F32: element (k, n) at data[k * row_stride + n * column_stride].
-  static RightOperand numbers(const float* data, int64_t row_stride, int64_t column_stride);
+  // F32: element (k, n) is scale * data[k * row_stride + n * column_stride], rounded once, when packed.
+  static RightOperand numbers(const float* data, int64_t row_stride, int64_t column_stride, float scale = 1.0f);
   // Frozen W: B = W^T (`transposed`, forward) or B = W (backward), of the rows from first_row on.
   static RightOperand frozen(const Tensor& weight, bool transposed, int64_t first_row = 0);
 
   const float* data = nullptr;
   int64_t row_stride = 0, column_stride = 0;
+  float scale = 1.0f;
   const Tensor* weight = nullptr;
   bool transposed = false;
   int64_t first_row = 0;
@@ -40,15 +40,22 @@ struct ProductTerm {
 };
 inline constexpr int kMaxTerms = 2;
 
-// C [M,N] (rows `c_stride` apart) = (accumulate ? C : 0) + the sum of A [M,K] . B [K,N] over one or two terms. Every
-// element is one chain of fused multiply-adds, term by term in order of k: the same bits for any blocking, number of
-// threads and instruction set with FMA, and for two calls in place of two terms. C overlaps no operand.
-void product(int64_t m, int64_t n, std::span<const ProductTerm> terms, float* c, int64_t c_stride, bool accumulate,
+// What C begins with, [M,N] with dense columns: zeros where there is no data. It may be C itself, and overlaps it
+// nowhere else.
+struct Addend {
+  const float* data = nullptr;
+  int64_t row_stride = 0;
+};
+
+// C [M,N] (rows `c_stride` apart) = acc + the sum of A [M,K] . B [K,N] over one or two terms. Every element is one
+// chain of fused multiply-adds, term by term in order of k: the same bits for any blocking, number of threads and
+// instruction set with FMA, and for two calls in place of two terms. C overlaps no operand.
+void product(int64_t m, int64_t n, std::span<const ProductTerm> terms, const Addend& acc, float* c, int64_t c_stride,
              ThreadPool& pool, std::span<std::byte> scratch);
-inline void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightOperand& b, float* c,
-                    int64_t c_stride, bool accumulate, ThreadPool& pool, std::span<std::byte> scratch) {
+inline void product(int64_t m, int64_t n, int64_t k, const LeftOperand& a, const RightOperand& b, const Addend& acc,
+                    float* c, int64_t c_stride, ThreadPool& pool, std::span<std::byte> scratch) {
   const ProductTerm term{k, a, b};
-  product(m, n, {&term, 1}, c, c_stride, accumulate, pool, scratch);
+  product(m, n, {&term, 1}, acc, c, c_stride, pool, scratch);
 }
 
 // Scratch of product() for B [k,n] of at most these sizes and any A: packed panels only, under 1 MiB a thread.

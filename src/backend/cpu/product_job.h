@@ -22,6 +22,11 @@ inline constexpr int64_t kMaxTileRows = 12, kMaxTileColumns = 32;
 inline constexpr int64_t kPanelStride = kPassK + 16;  // 33 cache lines: rows do not fall into one set
 inline constexpr int64_t kColumnRows = 96;            // rows of A that are packed together as columns
 
+// A product of so few rows is bound by reading B: packing B for the second level, to be met again by other rows, would
+// be a second reading of it.
+inline constexpr int64_t kThinRows = 32;
+inline constexpr int64_t kThinDepth = 16;  // rows of B that are packed together, for the first level
+
 inline constexpr int64_t kRowsAhead = 8;  // of what is packed in short stretches: asked for that many rows before
 
 // Rows of W that few_row_product meets together: their sums are independent, which hides the latency of a multiply-add.
@@ -47,16 +52,32 @@ struct TermJob : ProductTerm {
   int64_t pass_k;  // contraction per pass
 };
 
+// Buffers of one worker, in floats.
+struct ProductBuffers {
+  ProductBuffers() = default;
+  ProductBuffers(int64_t n, int64_t k)
+      : packed_b(round_up(std::min(n, kChunkN), kMaxTileColumns) * std::min(k, kPassK)),
+        packed_a(std::max(kMaxTileRows * kPanelStride, kColumnRows * kPassK)),
+        decoded(std::max(4 * kPassK, kChunkN)) {}
+  int64_t total() const { return packed_b + packed_a + decoded; }
+
+  int64_t packed_b, packed_a, decoded;
+};
+
 struct ProductJob {
   int64_t m, n, longest_k;
   TermJob terms[kMaxTerms];
   int count;
+  Addend acc;
   float* c;
   int64_t c_stride;
-  bool accumulate;
+  bool thin;          // one term of few rows (run_thin_product), and with it:
+  bool transposed_c;  // acc and what is to be written are C^T
+  float a_scale;      // of A, rounded when packed
 
   int64_t chunk_n, chunks;  // columns per task
-  float* buffers;           // per worker: a chunk of B, panels of A, decoded rows
+  ProductBuffers buffer_sizes;
+  float* buffers;  // per worker: a chunk of B, panels of A, decoded rows
   int64_t threads;
   TaskCounter* counters;  // one a worker
 };
@@ -79,17 +100,6 @@ class TaskQueue {
  private:
   TaskCounter* counters_;
   int64_t threads_, tasks_, owner_, visited_ = 0;
-};
-
-// Buffers of one worker, in floats.
-struct ProductBuffers {
-  ProductBuffers(int64_t n, int64_t k)
-      : packed_b(round_up(std::min(n, kChunkN), kMaxTileColumns) * std::min(k, kPassK)),
-        packed_a(std::max(kMaxTileRows * kPanelStride, kColumnRows * kPassK)),
-        decoded(std::max(4 * kPassK, kChunkN)) {}
-  int64_t total() const { return packed_b + packed_a + decoded; }
-
-  int64_t packed_b, packed_a, decoded;
 };
 
 }  // namespace patina::cpu

@@ -50,9 +50,7 @@ inline Panel panel_of(const LeftOperand& a) {
 
 // Rows of A that the micro-kernel can read where they lie. Rows a multiple of 4 KiB apart share few sets of the
 // first-level cache and would throw each other out.
-inline bool readable_in_place(const LeftOperand& a) {
-  return a.column_stride == 1 && a.scale == 1.0f && a.row_stride % 1024 != 0;
-}
+inline bool readable_in_place(const LeftOperand& a) { return a.column_stride == 1 && a.row_stride % 1024 != 0; }
 
 inline void scale_all(float scale, float* values, int64_t count) {
   if (scale == 1.0f) return;
@@ -67,13 +65,12 @@ inline void pack_rows(const LeftOperand& a, int64_t row, int64_t rows, int64_t k
       std::memcpy(to, from, static_cast<size_t>(depth) * sizeof(float));
     else
       for (int64_t k = 0; k < depth; ++k) to[k] = from[k * a.column_stride];
-    scale_all(a.scale, to, depth);
   }
   for (; rows % kRowStep != 0; ++rows, to += kPanelStride) std::fill_n(to, depth, 0.0f);
 }
 
-// The same as panels of columns, `panel_rows` each and kColumnPanel floats apart: several at a time, so that each
-// column of A, which is dense, is read in one stretch.
+// The same as panels of columns, `panel_rows` each, zeros up to a whole row step, and kColumnPanel floats apart:
+// several at a time, so that each column of A, which is dense, is read in one stretch.
 inline void pack_columns(const LeftOperand& a, int64_t row, int64_t rows, int64_t panel_rows, int64_t k0, int64_t depth,
                          float* to) {
   for (int64_t k = 0; k < depth; ++k) {
@@ -82,15 +79,16 @@ inline void pack_columns(const LeftOperand& a, int64_t row, int64_t rows, int64_
       for (int64_t r = 0; r < rows; r += 16) __builtin_prefetch(from + kRowsAhead * a.column_stride + r);
     float* out = to + k * kTileRows;
     for (int64_t r = 0; r < rows; r += panel_rows, out += kColumnPanel) {
-      if (const int64_t count = std::min(panel_rows, rows - r); count == kTileRows) {
+      const int64_t count = std::min(panel_rows, rows - r);
+      if (count == kTileRows) {
         std::memcpy(out, from + r, kTileRows * sizeof(float));
-      } else {
-        std::copy_n(from + r, count, out);
-        std::fill_n(out + count, kTileRows - count, 0.0f);
+        continue;
       }
+      int64_t i = 0;
+      for (; i + kRowStep <= count; i += kRowStep) std::memcpy(out + i, from + r + i, kRowStep * sizeof(float));
+      if (i < count) std::fill_n(std::copy_n(from + r + i, count - i, out + i), kRowStep - (count - i), 0.0f);
     }
   }
-  for (int64_t r = 0; r < rows; r += panel_rows, to += kColumnPanel) scale_all(a.scale, to, depth * kTileRows);
 }
 
 // Rows of numbers into panels: values [0, columns) of row k go to panel j / kTileColumns; the last panel is filled with
@@ -153,6 +151,7 @@ HWY_INLINE void pack_right(const RightOperand& b, DecodeRow decode, int64_t k0, 
       spread_row(decoded, k, depth, columns, to);
     }
   }
+  scale_all(b.scale, to, depth * round_up(columns, kTileColumns));
 }
 
 }  // namespace patina::cpu::HWY_NAMESPACE

@@ -38,7 +38,7 @@ constexpr int64_t kColumnPanels = kColumnRows / kTileRows;  // packed together
 
 template <Panel kPanel, int kRows, int kVectors>
 HWY_INLINE void full_tile(int64_t depth, const float* HWY_RESTRICT a, int64_t a_stride, const float* HWY_RESTRICT b,
-                          float* HWY_RESTRICT c, int64_t c_stride, bool load) {
+                          const float* acc, int64_t acc_stride, float* c, int64_t c_stride) {
   const int64_t row = kPanel == Panel::kRows ? a_stride : 1;
   constexpr int64_t kStep = kPanel == Panel::kRows ? 1 : kTileRows;
   const Floats d;
@@ -46,7 +46,8 @@ HWY_INLINE void full_tile(int64_t depth, const float* HWY_RESTRICT a, int64_t a_
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = load ? hn::LoadU(d, c + r * c_stride + v * kLanes) : hn::Zero(d);
+    for (int v = 0; v < kVectors; ++v)
+      sum[r][v] = acc != nullptr ? hn::LoadU(d, acc + r * acc_stride + v * kLanes) : hn::Zero(d);
   for (int64_t k = 0; k < depth; ++k) {
     FloatVector right[kVectors];
 #pragma GCC unroll 4
@@ -66,34 +67,35 @@ HWY_INLINE void full_tile(int64_t depth, const float* HWY_RESTRICT a, int64_t a_
 
 // A tile of whole row steps, one vector or kTileVectors wide.
 template <Panel kPanel, int kRows = kTileRows>
-HWY_INLINE void whole_tile(int64_t depth, const float* a, int64_t a_stride, const float* b, float* c, int64_t c_stride,
-                           int64_t rows, int64_t columns, bool load) {
+HWY_INLINE void whole_tile(int64_t depth, const float* a, int64_t a_stride, const float* b, const float* acc,
+                           int64_t acc_stride, float* c, int64_t c_stride, int64_t rows, int64_t columns) {
   if constexpr (kRows > kRowStep) {
     if (rows <= kRows - kRowStep) {
-      whole_tile<kPanel, kRows - kRowStep>(depth, a, a_stride, b, c, c_stride, rows, columns, load);
+      whole_tile<kPanel, kRows - kRowStep>(depth, a, a_stride, b, acc, acc_stride, c, c_stride, rows, columns);
       return;
     }
   }
   if (columns > kLanes)
-    full_tile<kPanel, kRows, kTileVectors>(depth, a, a_stride, b, c, c_stride, load);
+    full_tile<kPanel, kRows, kTileVectors>(depth, a, a_stride, b, acc, acc_stride, c, c_stride);
   else
-    full_tile<kPanel, kRows, 1>(depth, a, a_stride, b, c, c_stride, load);
+    full_tile<kPanel, kRows, 1>(depth, a, a_stride, b, acc, acc_stride, c, c_stride);
 }
 
-// C tile = (load ? C : 0) + A panel . B panel. Tiles at the edge go through a whole tile of their own.
+// C tile = acc (zeros where it is null) + A panel . B panel. Tiles at the edge go through a whole tile of their own.
 template <Panel kPanel>
-HWY_NOINLINE void tile(int64_t depth, const float* a, int64_t a_stride, const float* b, float* c, int64_t c_stride,
-                       int64_t rows, int64_t columns, bool load) {
+HWY_NOINLINE void tile(int64_t depth, const float* a, int64_t a_stride, const float* b, const float* acc,
+                       int64_t acc_stride, float* c, int64_t c_stride, int64_t rows, int64_t columns) {
   if (rows % kRowStep == 0 && (columns == kTileColumns || columns == kLanes)) {
-    whole_tile<kPanel>(depth, a, a_stride, b, c, c_stride, rows, columns, load);
+    whole_tile<kPanel>(depth, a, a_stride, b, acc, acc_stride, c, c_stride, rows, columns);
     return;
   }
   HWY_ALIGN float edge[kTileRows * kTileColumns];
-  if (load) {
+  if (acc != nullptr) {
     std::fill_n(edge, kTileRows * kTileColumns, 0.0f);
-    for (int64_t r = 0; r < rows; ++r) std::copy_n(c + r * c_stride, columns, edge + r * kTileColumns);
+    for (int64_t r = 0; r < rows; ++r) std::copy_n(acc + r * acc_stride, columns, edge + r * kTileColumns);
   }
-  whole_tile<kPanel>(depth, a, a_stride, b, edge, kTileColumns, rows, columns, load);
+  whole_tile<kPanel>(depth, a, a_stride, b, acc != nullptr ? edge : nullptr, kTileColumns, edge, kTileColumns, rows,
+                     columns);
   for (int64_t r = 0; r < rows; ++r) std::copy_n(edge + r * kTileColumns, columns, c + r * c_stride);
 }
 
