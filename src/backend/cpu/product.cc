@@ -134,10 +134,10 @@ void run_thin_product(const ProductJob& job, int worker) {
 
 void run_product(const ProductJob& job, int worker) {
   const Buffers buffers = buffers_of(job, worker);
-  // Panels of even height, in whole row steps. Where the columns give too few tasks, rows are split too.
+  // Panels of even height, in whole row steps.
   const int64_t panel_rows = round_up(divide_up(job.m, divide_up(job.m, kTileRows)), kRowStep);
   const int64_t panels = divide_up(job.m, panel_rows);
-  const int64_t groups = std::min(panels, job.chunks >= job.threads ? 1 : divide_up(2 * job.threads, job.chunks));
+  const int64_t groups = job.splits_rows ? std::min(panels, divide_up(4 * job.threads, job.chunks)) : 1;
   TaskQueue queue(job, worker, job.chunks * groups);
   for (int64_t index; (index = queue.next()) >= 0;) {
     const int64_t n0 = index / groups * job.chunk_n, group = index % groups;
@@ -262,6 +262,7 @@ void product(int64_t m, int64_t n, std::span<const ProductTerm> terms, const Add
   job.threads = threads;
   job.buffer_sizes = ProductBuffers(n, job.longest_k);
   choose_thin(job);
+  if (job.thin) align /= 2;  // all the splitting there is
 
   // Chunks of columns so that the busiest worker has least: among the counts near the smallest.
   const int64_t widest = std::max(kChunkN / align, int64_t{1}) * align;
@@ -277,6 +278,9 @@ void product(int64_t m, int64_t n, std::span<const ProductTerm> terms, const Add
       job.chunks = count;
     }
   }
+
+  // Columns that cannot be shared out evenly: rows are.
+  job.splits_rows = threads > 1 && 8 * threads * best_load > 9 * job.n;
 
   job.counters = reinterpret_cast<TaskCounter*>(scratch.data());
   std::uninitialized_default_construct_n(job.counters, threads);

@@ -76,6 +76,7 @@ struct ProductJob {
   float a_scale;      // of A, rounded when packed
 
   int64_t chunk_n, chunks;  // columns per task
+  bool splits_rows;         // a task is some rows of them
   ProductBuffers buffer_sizes;
   float* buffers;  // per worker: a chunk of B, panels of A, decoded rows
   int64_t threads;
