@@ -4,9 +4,11 @@
 usage: make_dit_data.py model OUT.safetensors [--shape 2b|xl|tiny] [--layers N] [--type bf16|f32] [--seed N]
        make_dit_data.py songs OUT_DIRECTORY [--songs N] [--seconds S] [--tokens E] [--shape 2b|xl|tiny] [--shuffled] [--seed N]
 
-Needs numpy, safetensors and ml_dtypes (for bf16). The songs are structured: each latent channel is a sum of a few slow sines that depend
-on the song, so that a model can learn them; --shuffled puts the frames of each song in random order, which leaves nothing to learn but
-their spread. The context of a frame is zeros and ones as for a whole song to be made.
+Needs numpy, safetensors and ml_dtypes (for bf16). The model's last layer undoes its first as far as random weights let it, so that its
+inputs can be seen in its outputs, as in a trained model. The songs are structured: each latent channel is the sum of two slow sines of its
+own, so that a frame can be told from its neighbours (songs of 160 s: of so many different sines that a frame alone tells little);
+--shuffled puts the frames of each song in random order, which leaves nothing to learn but their spread. The context of a frame is zeros
+and ones as for a whole song to be made.
 """
 import argparse
 import pathlib
@@ -54,7 +56,7 @@ def write_model(args):
         dtype = ml_dtypes.bfloat16
     else:
         dtype = np.float32
-    tensors = {}
+    tensors, first = {}, None
     for name, shape in shapes(s):
         if name.endswith("norm.weight") or name == "norm_out.weight":
             value = 1 + 0.1 * random.standard_normal(shape, dtype=np.float32)
@@ -63,8 +65,11 @@ def write_model(args):
         elif len(shape) == 1:
             value = 0.02 * random.standard_normal(shape, dtype=np.float32)
         else:
-            fan_in = shape[0] if "proj_out" in name else np.prod(shape[1:])
-            value = random.standard_normal(shape, dtype=np.float32) / np.float32(fan_in) ** 0.5
+            value = random.standard_normal(shape, dtype=np.float32) / np.float32(np.prod(shape[1:])) ** 0.5
+        if name == "proj_in.1.weight":
+            first = value
+        elif name == "proj_out.1.weight":
+            value = np.ascontiguousarray(first[:, s["context"]:]) * np.float32(0.2)
         tensors["decoder." + name] = value.astype(dtype)
     tensors["null_condition_emb"] = (0.5 * random.standard_normal((1, 1, s["e"]), dtype=np.float32)).astype(dtype)
     save_file(tensors, args.out)
@@ -78,8 +83,9 @@ def write_songs(args):
         random = np.random.default_rng([args.seed, i])
         frames = max(2, round(args.seconds * 25))
         t = np.arange(frames)[:, None]
-        latents = sum(random.normal(size=(1, s["latents"])) * np.sin(t / period + random.uniform(0, 6.28, size=(1, s["latents"])))
-                      for period in (3.0, 11.0, 40.0)) / 1.2
+        periods = np.exp(random.uniform(np.log(330), np.log(1000), size=(2, 1, s["latents"])))  # frames
+        phases = random.uniform(size=(2, 1, s["latents"]))
+        latents = np.sin(2 * np.pi * (t / periods + phases)).sum(0)
         if args.shuffled:
             random.shuffle(latents)
         context = np.zeros((frames, s["context"]))

@@ -1,5 +1,5 @@
-// Walks a row of floats in vectors. The last, incomplete vector goes through a buffer padded with zeros, so that
-// nothing beyond a row is ever read or written and every instruction set computes the same thing.
+// Walks a row of floats in vectors. The last, incomplete vector is filled up with zeros, so that nothing beyond a row
+// is ever read or written and every instruction set computes the same thing.
 #if defined(PATINA_BACKEND_CPU_ROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PATINA_BACKEND_CPU_ROW_INL_H_
 #undef PATINA_BACKEND_CPU_ROW_INL_H_
@@ -24,6 +24,14 @@ using FloatVector = hn::Vec<Floats>;
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(Floats()));
 
 // The first n < kLanes floats at p, zeros after them; and back.
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET <= HWY_AVX3  // have loads and stores that touch no more than what is asked for
+HWY_INLINE FloatVector load_first(const float* p, int64_t n) {
+  return hn::MaskedLoad(hn::FirstN(Floats(), static_cast<size_t>(n)), Floats(), p);
+}
+HWY_INLINE void store_first(FloatVector v, float* p, int64_t n) {
+  hn::BlendedStore(v, hn::FirstN(Floats(), static_cast<size_t>(n)), Floats(), p);
+}
+#else
 inline FloatVector load_first(const float* p, int64_t n) {
   alignas(64) float buffer[kLanes] = {};
   if (n > 0) std::memcpy(buffer, p, static_cast<size_t>(n) * sizeof(float));
@@ -34,6 +42,7 @@ inline void store_first(FloatVector v, float* p, int64_t n) {
   hn::Store(v, Floats(), buffer);
   std::memcpy(p, buffer, static_cast<size_t>(n) * sizeof(float));
 }
+#endif
 
 // Where the walk stands: a body loads from its inputs and stores to its outputs at the same columns.
 struct Whole {
