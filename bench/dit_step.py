@@ -14,21 +14,19 @@ and of every cross k and v, which no adapter needs; 14 H C a visible key of a qu
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from step import ENVIRONMENT, RANK, ROOT
+
 SHAPES = {
     "2b": dict(bench="ace-step-2b", d=2048, f=6144, h=16, g=8, c=128, e=2048),
     "xl": dict(bench="ace-step-xl", d=2560, f=9728, h=32, g=8, c=128, e=2048),
 }
-WINDOW, CHANNELS, RANK, CONDITIONING = 128, 192, 16, 24
-# Both name kernels of OpenBLAS for other processors than this one.
-ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
+WINDOW, CHANNELS, CONDITIONING = 128, 192, 24
 KINDS = {"lora": ["--rank", RANK, "--alpha", 2 * RANK],
          "lokr": ["--adapter-type", "lokr", "--lokr-dim", 512, "--lokr-alpha", 512, "--lokr-factor", 6]}
 
