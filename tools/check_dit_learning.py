@@ -18,7 +18,7 @@ import tempfile
 TOOLS = pathlib.Path(__file__).resolve().parent
 LEARNT, NOT_LEARNT = 0.15, 0.5
 KINDS = {"LoRA": ["--rank", "128", "--alpha", "128", "--lr", "2e-3"],
-         "LoKr": ["--adapter-type", "lokr", "--lokr-dim", "512", "--lokr-alpha", "512", "--lokr-factor", "2", "--lr", "4e-3"]}
+         "LoKr": ["--adapter-type", "lokr", "--lokr-dim", "512", "--lokr-alpha", "512", "--lokr-factor", "2", "--lr", "5e-3"]}
 
 
 def main():

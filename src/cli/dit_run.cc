@@ -1,5 +1,6 @@
 #include "cli/dit_run.h"
 
+#include "base/sha256.h"
 #include "cli/common.h"
 #include "cli/progress.h"
 #include "cli/run_settings.h"
@@ -131,6 +132,13 @@ std::string describe(const DitRun& dit) {
 Json dit_settings(const DitRun& dit) {
   Json settings = run_settings(dit.run);
   settings.update(flow_settings(dit.flags));
+  const auto digest = [](std::span<const float> numbers) {
+    Sha256 sha;
+    sha.update(std::as_bytes(numbers));
+    return sha.hex_digest().substr(0, 12);
+  };
+  settings["channel spread"] = digest(dit.channel_weights);
+  settings["null_condition_emb"] = digest(dit.model.null_conditioning());
   return settings;
 }
 

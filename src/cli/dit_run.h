@@ -32,6 +32,7 @@ struct DitRun {
   std::span<const Song> validation;
   bool held_out;         // the validation songs are a part of the data
   bool stats_from_file;  // the channels' weights
+  std::span<const float> channel_weights;
   double epoch_audio_seconds;
 };
 

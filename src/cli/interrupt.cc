@@ -6,6 +6,7 @@
 #include <csignal>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/file.h"
 
@@ -32,27 +33,29 @@ void on_last_signal(int signal) {
   raise(signal);
 }
 
-// Written before the handler is set, read by it alone.
-std::span<const std::byte> watched;
-std::string watched_message;
+// Read by the handler, and written where none of them is.
+struct Watched {
+  std::span<const std::byte> bytes;
+  std::string message;
+};
+std::vector<Watched> watched;
 
 void on_bus_error(int signal, siginfo_t* info, void*) {
   const std::byte* const address = static_cast<const std::byte*>(info->si_addr);
-  if (address < watched.data() || address >= watched.data() + watched.size()) {
-    std::signal(signal, SIG_DFL);  // not ours: the instruction runs again, and the process ends as it would have
-    return;
+  for (const Watched& one : watched) {
+    if (address < one.bytes.data() || address >= one.bytes.data() + one.bytes.size()) continue;
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, one.message.data(), one.message.size());
+    _exit(1);
   }
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, watched_message.data(), watched_message.size());
-  _exit(1);
+  std::signal(signal, SIG_DFL);  // not ours: the instruction runs again, and the process ends as it would have
 }
 
 }  // namespace
 
 void watch_mapped_file(std::span<const std::byte> bytes, const std::string& path) {
-  watched = bytes;
   const std::string start = isatty(STDERR_FILENO) == 1 ? "\n" : "";  // below a bar
-  watched_message =
-      start + "patina: " + path + ": became shorter, or its disk failed, while it was in use; get the file again\n";
+  watched.push_back({bytes, start + "patina: " + path +
+                                ": became shorter, or its disk failed, while it was in use; get the file again\n"});
   struct sigaction action {};
   action.sa_sigaction = on_bus_error;
   action.sa_flags = SA_SIGINFO;

@@ -148,7 +148,16 @@ Validation load_validation(const DitFlags& flags, const SongWidths& widths, Song
   return {std::move(read.songs), std::move(read.fingerprint)};
 }
 
+void watch(std::span<const Song> songs, const std::filesystem::path& directory) {
+  for (const Song& song : songs)
+    watch_mapped_file(song.mapped(), (directory / (song.name() + ".safetensors")).string());
+}
+
 int train(DitFlags& flags, EventWriter& events) {
+  if (flags.plan_only && flags.prepare_stats)
+    fail(Error::Kind::kUsage,
+         "--prepare-stats writes a file, and plan writes none; run patina train-dit --prepare-stats");
+  if (!flags.out.empty()) refuse_own_input(flags.out, flags.data, "--data");
   resolve_train_flags(flags);
   resolve_flow_flags(flags);
   RunPlace place = open_run(flags, !flags.plan_only && !flags.prepare_stats);
@@ -171,6 +180,8 @@ int train(DitFlags& flags, EventWriter& events) {
   if (flags.flow.channel_balance)
     channels = channel_weights(stats ? *stats : measure_channels(songs.songs, config.latent_channels));
   const Validation validation = load_validation(flags, widths, songs);
+  watch(songs.songs, flags.data);
+  watch(validation.songs, validation.fingerprint.empty() ? flags.data : flags.run.validation);
 
   std::optional<AdapterFile> initial;
   std::vector<Site> sites;
@@ -244,8 +255,11 @@ int train(DitFlags& flags, EventWriter& events) {
                      songs.fingerprint,
                      validation.fingerprint};
   const bool held_out = !validation.songs.empty() && validation.fingerprint.empty();
-  const DitRun dit{
-      run, flags, model, load_ms, songs, validation.songs, held_out, stats_from_file, objective.epoch_audio_seconds()};
+  const DitRun dit{run,      flags,
+                   model,    load_ms,
+                   songs,    validation.songs,
+                   held_out, stats_from_file,
+                   channels, objective.epoch_audio_seconds()};
   const DitLayer& middle = model.layers()[model.layers().size() / 2];
   const int64_t tokens = flow_limits(songs.songs, flags.flow, flags.batch, config.patch).tokens;
   return run_training({run, *adapter, std::move(fitted.trainer), pool, opening_events(dit), describe(dit),

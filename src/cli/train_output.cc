@@ -154,16 +154,35 @@ fs::path OutputDirectory::write_milestone(const std::string& name, const Adapter
     fs::remove_all(staging, ignored);
     throw;
   }
-  std::vector<fs::path> found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) found.push_back(entry.path());
-  std::ranges::sort(found, std::greater{});
+  std::vector<fs::path> found = milestones();
   for (size_t i = static_cast<size_t>(keep); i < found.size(); ++i) fs::remove_all(found[i], ignored);
   return directory / name;
 }
 
+std::vector<fs::path> OutputDirectory::milestones() const {
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_ / kMilestones, ignored))
+    if (const std::string name = entry.path().filename().string();
+        name.starts_with("epoch-") && name.find("-loss-") != std::string::npos)
+      found.push_back(entry.path());
+  std::ranges::sort(found, std::greater{});
+  return found;
+}
+
 void OutputDirectory::remove_milestones() {
   std::error_code ignored;
-  fs::remove_all(path_ / kMilestones, ignored);
+  for (const fs::path& milestone : milestones()) fs::remove_all(milestone, ignored);
+  fs::remove(path_ / kMilestones, ignored);  // fails, as it should, where something else is in it
+}
+
+void refuse_own_input(const fs::path& out, const fs::path& input, const char* flag) {
+  std::error_code ignored;
+  bool same = fs::equivalent(out, input, ignored);
+  for (const char* file : kFiles) same = same || fs::equivalent(out / file, input, ignored);
+  if (same)
+    fail(Error::Kind::kUsage, "--out {}: the run would write into {} {}; choose another directory", out.string(), flag,
+         input.string());
 }
 
 }  // namespace patina

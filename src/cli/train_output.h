@@ -40,14 +40,19 @@ class OutputDirectory {
   // there.
   std::filesystem::path write_milestone(const std::string& name, const AdapterFile& adapter, const AdapterBase& base,
                                         int64_t keep);
-  void remove_milestones();  // of an earlier run
+  void remove_milestones();  // of an earlier run; nothing else that lies there
 
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  std::vector<std::filesystem::path> milestones() const;  // newest first
+
   std::filesystem::path path_;
   bool made_ = false;
   std::optional<DirectoryLock> lock_;
 };
+
+// Error(kUsage) where a run in `out` would replace what it reads: a file, or a directory of files, given by `flag`.
+void refuse_own_input(const std::filesystem::path& out, const std::filesystem::path& input, const char* flag);
 
 }  // namespace patina

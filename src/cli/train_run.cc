@@ -170,6 +170,7 @@ RunPlace open_run(const TrainFlags& flags, bool writes) {
   catch_interrupts();
   RunPlace place;
   if (!writes) return place;
+  refuse_own_input(flags.out, flags.model, "--model");
   using Earlier = OutputDirectory::Earlier;
   place.out = std::make_unique<OutputDirectory>(flags.out, flags.run.resume  ? Earlier::kResume
                                                            : flags.overwrite ? Earlier::kReplace

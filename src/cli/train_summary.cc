@@ -16,7 +16,11 @@ std::vector<std::string> suggestions(const TrainFlags& flags, const TrainResult&
   const std::string more = flags.options.steps > 0 ? "--steps" : "--epochs";
   std::vector<std::string> lines;
   if (result.reason == TrainResult::Reason::kInterrupted) lines.push_back("--resume goes on: the same command with it");
-  if (result.epochs > 1 && result.final_loss > kHardly * first_loss)
+  if (state.bad_steps > 0)
+    lines.push_back(fmt::format("the last {} not applied, for the loss was not finite: a lower --lr (it was {:g})",
+                                state.bad_steps == 1 ? "step was" : fmt::format("{} steps were", state.bad_steps),
+                                flags.options.learning_rate));
+  else if (result.epochs > 1 && result.final_loss > kHardly * first_loss)
     lines.push_back(fmt::format("the loss hardly fell: another --lr (it was {:g})", flags.options.learning_rate));
   else if (result.final_loss > kRose * result.best_loss)
     lines.push_back(fmt::format("the loss rose at the end: a lower --lr (it was {:g})", flags.options.learning_rate));

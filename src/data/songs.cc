@@ -134,10 +134,13 @@ int64_t SongSet::frames() const {
 }
 
 SongSet load_songs(const fs::path& directory, const SongWidths& widths, int64_t limit) {
-  if (!fs::is_directory(directory))
+  std::error_code error;
+  if (!fs::is_directory(directory, error))
     fail(Error::Kind::kData, "{}: is no directory; give the directory of the cached songs", directory.string());
   std::vector<fs::path> paths;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory))
+  fs::directory_iterator entries(directory, error);
+  if (error) fail(Error::Kind::kIo, "{}: cannot be listed: {}", directory.string(), error.message());
+  for (const fs::directory_entry& entry : entries)
     if (entry.path().extension() == ".safetensors") paths.push_back(entry.path());
   std::ranges::sort(paths);
   if (paths.empty())
@@ -149,6 +152,7 @@ SongSet load_songs(const fs::path& directory, const SongWidths& widths, int64_t 
     set.songs.push_back(Song::open(path, widths));
     Sha256 bytes;
     bytes.update(set.songs.back().mapped());
+    set.songs.back().release();
     fingerprint.update(fmt::format("{} {}\n", path.filename().string(), bytes.hex_digest()));
   }
   set.fingerprint = fingerprint.hex_digest();
@@ -177,11 +181,13 @@ ChannelStats measure_channels(std::span<const Song> songs, int64_t channels) {
   ChannelStats stats{std::vector<double>(width), std::vector<double>(width), std::ssize(songs), 0};
   std::vector<float> frame(width);
   const auto each_frame = [&](auto take) {
-    for (const Song& song : songs)
+    for (const Song& song : songs) {
       for (int64_t f = 0; f < song.frames(); ++f) {
         song.latents(f, 1, frame.data());
         for (size_t c = 0; c < width; ++c) take(c, static_cast<double>(frame[c]));
       }
+      song.release();
+    }
   };
   for (const Song& song : songs) stats.frames += song.frames();
   const double count = static_cast<double>(std::max<int64_t>(stats.frames, 1));
@@ -212,6 +218,8 @@ std::optional<ChannelStats> read_channel_stats(const fs::path& directory, int64_
     };
     stats = {numbers("channel_mean"), numbers("channel_std"), read.value("n_samples", int64_t{0}),
              read.value("n_frames", int64_t{0})};
+    for (const double deviation : stats.deviation)
+      if (deviation <= 0.0) refuse(fmt::format("channel_std holds {}, expected numbers above zero", deviation));
   } catch (const Json::exception& error) {
     refuse(fmt::format("cannot be read ({})", printable(error.what())));
   }
@@ -234,6 +242,13 @@ std::vector<float> channel_weights(const ChannelStats& stats) {
     inverse.push_back(1.0 / std::max(deviation, kLeastDeviation));
     sum += inverse.back();
   }
+  constexpr double kMostShare = 0.9;  // of one channel
+  for (size_t c = 0; c < inverse.size(); ++c)
+    if (inverse.size() > 1 && inverse[c] > kMostShare * sum)
+      fail(Error::Kind::kData,
+           "latent channel {} hardly varies (deviation {:g}) and would be {:.0f} % of a loss whose channels weigh 1 / "
+           "deviation; prepare the songs again, or give --no-channel-balance",
+           c, stats.deviation[c], 100.0 * inverse[c] / sum);
   std::vector<float> weights;
   for (const double value : inverse)
     weights.push_back(static_cast<float>(value / (sum / static_cast<double>(inverse.size()))));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "formats/safetensors.h"
 
 namespace patina {
@@ -41,6 +42,8 @@ class Song {
 
   const std::map<std::string, std::string>& metadata() const { return file_.metadata(); }
   std::span<const std::byte> mapped() const { return file_.mapped(); }
+  // Gives the memory of the file's pages back until they are read again, so that a run holds but the songs in use.
+  void release() const { release_pages(file_.mapped()); }
 
  private:
   struct Conditioning {
@@ -78,10 +81,11 @@ struct ChannelStats {
 };
 ChannelStats measure_channels(std::span<const Song> songs, int64_t channels);
 inline constexpr const char* kChannelStatsFile = "channel_stats.json";
-// Nothing where the directory has no such file. Error(kData) where it is damaged or of other channels.
+// Nothing where the directory has no such file. Error(kData) where it is damaged, of other channels, or holds a
+// deviation that is not above zero.
 std::optional<ChannelStats> read_channel_stats(const std::filesystem::path& directory, int64_t channels);
 void write_channel_stats(const std::filesystem::path& directory, const ChannelStats& stats);
-// (1 / max(deviation, 1e-6)) over the mean of the same.
+// (1 / max(deviation, 1e-6)) over the mean of the same. Error(kData) where one channel would be nearly all of it.
 std::vector<float> channel_weights(const ChannelStats& stats);
 
 }  // namespace patina

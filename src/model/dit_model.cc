@@ -428,6 +428,11 @@ std::string DitModel::fingerprint() const {
                        Shape(std::span<const int64_t>(dims)),
                        {tensor->data, static_cast<size_t>(tensor->bytes)}});
   }
+  // What is no weight of a layer and decides the result all the same.
+  std::vector<double> numbers = {config_.rope_base, static_cast<double>(config_.norm_eps),
+                                 static_cast<double>(config_.window)};
+  for (const bool windowed : config_.windowed) numbers.push_back(windowed ? 1.0 : 0.0);
+  tensors.push_back({"config", "F64", Shape{std::ssize(numbers)}, std::as_bytes(std::span(numbers))});
   return model_fingerprint(tensors);
 }
 

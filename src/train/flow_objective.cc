@@ -127,7 +127,9 @@ StepLoss FlowObjective::run_step(int64_t step, std::span<const size_t> samples, 
   const float scale = static_cast<float>(1.0 / result.weight_sum);
   for (size_t begin = 0; begin < draws.size(); begin += static_cast<size_t>(options_.batch)) {
     const size_t count = std::min(static_cast<size_t>(options_.batch), draws.size() - begin);
-    fill(batch_, songs_, std::span(draws).subspan(begin, count), layout(step));
+    const std::span<const FlowDraw> batch = std::span(draws).subspan(begin, count);
+    fill(batch_, songs_, batch, layout(step));
+    for (const FlowDraw& draw : batch) songs_[draw.song].release();
     lap(profile, "data");
     const double loss = runner_.run(batch_, scale, profile);
     if (!std::isfinite(loss)) {
@@ -152,6 +154,7 @@ ValidationLoss FlowObjective::validate() {
     for (size_t i = 0; i < validation_.size(); ++i) {
       const FlowDraw draw = middle(validation_[i], i, options_.flow, config.patch, band.t);
       fill(batch_, validation_, std::span(&draw, 1), even);
+      validation_[i].release();
       const double loss = validation_runner_->run(batch_, 0.0f);
       if (!std::isfinite(loss))
         fail(Error::Kind::kNonFinite, "the loss is {} (first value that is not finite: {})", loss,

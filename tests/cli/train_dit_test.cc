@@ -125,6 +125,42 @@ TEST(TrainDit, GoesOnToTheSameBitsAfterAKill) {
   const Outcome other = studio.run(arguments);
   EXPECT_EQ(other.status, 2);
   EXPECT_NE(other.err.find("there is --cfg-ratio 0.5; the run in"), std::string::npos) << other.err;
+  // The songs are the same, and count otherwise.
+  write_file(studio.path("songs/channel_stats.json"), R"({"channel_mean": [0,0,0,0], "channel_std": [1,2,3,4]})");
+  set_flag(arguments, "--cfg-ratio", "0.15");
+  const Outcome spread = studio.run(arguments);
+  EXPECT_EQ(spread.status, 2);
+  EXPECT_NE(spread.err.find("there is channel spread"), std::string::npos) << spread.err;
+}
+
+TEST(TrainDit, ASongThatIsCutWhileItIsReadIsNamedInOneLine) {
+  const Studio studio;
+  std::vector<std::string> arguments = studio.arguments("out", {"--jsonl"});
+  set_flag(arguments, "--epochs", "100000");
+  const Process process = studio.start(arguments);
+  process.await_event("step");
+  fs::resize_file(studio.path("songs/1.safetensors"), 0);
+  const Outcome run = process.wait();
+  EXPECT_EQ(run.status, 1) << run.err;
+  EXPECT_NE(run.err.find("patina: " + studio.path("songs/1.safetensors") + ": became shorter"), std::string::npos)
+      << run.err;
+}
+
+TEST(TrainDit, ReplacesNothingThatIsNotItsOwn) {
+  const Studio studio;
+  fs::create_directories(studio.path("out/milestones/mine"));
+  write_file(studio.path("out/milestones/mine/notes.txt"), "kept");
+  EXPECT_EQ(studio.run(studio.arguments("out", {"--overwrite"})).status, 0);
+  EXPECT_EQ(read_file(studio.path("out/milestones/mine/notes.txt")), "kept");
+  const Outcome songs = studio.run(studio.arguments("songs", {"--overwrite"}));
+  EXPECT_EQ(songs.status, 2);
+  EXPECT_NE(songs.err.find("the run would write into --data"), std::string::npos) << songs.err;
+  fs::rename(studio.path("model.safetensors"), studio.path("out/adapter_model.safetensors"));
+  std::vector<std::string> arguments = studio.arguments("out", {"--overwrite"});
+  set_flag(arguments, "--model", studio.path("out/adapter_model.safetensors"));
+  const Outcome model = studio.run(arguments);
+  EXPECT_EQ(model.status, 2);
+  EXPECT_NE(model.err.find("the run would write into --model"), std::string::npos) << model.err;
 }
 
 TEST(TrainDit, PlansWithoutTraining) {
@@ -135,6 +171,9 @@ TEST(TrainDit, PlansWithoutTraining) {
   ASSERT_EQ(plan.status, 0) << plan.err;
   EXPECT_NE(plan.out.find("audio-seconds a second"), std::string::npos) << plan.out;
   EXPECT_FALSE(fs::exists(studio.path("out")));
+  arguments.push_back("--prepare-stats");
+  EXPECT_EQ(studio.run(arguments).status, 2);
+  EXPECT_FALSE(fs::exists(studio.path("songs/channel_stats.json")));
 }
 
 TEST(TrainDit, PreparesChannelStats) {

@@ -104,6 +104,13 @@ TEST(Songs, ChannelStatsGoRoundAndBalance) {
   EXPECT_NEAR(sum, 4.0f, 1e-5f);
   EXPECT_PRED_FORMAT2(::testing::IsSubstring, "channel_mean has 4 numbers, expected 5",
                       complaint([&] { read_channel_stats(directory.path(), 5); }));
+  ChannelStats still = stats;
+  still.deviation[2] = 0.0;
+  write_channel_stats(directory.path(), still);
+  EXPECT_PRED_FORMAT2(::testing::IsSubstring, "channel_std holds 0, expected numbers above zero",
+                      complaint([&] { read_channel_stats(directory.path(), 4); }));
+  EXPECT_PRED_FORMAT2(::testing::IsSubstring, "latent channel 2 hardly varies",
+                      complaint([&] { channel_weights(still); }));
   write_file(directory.path() / kChannelStatsFile, "{");
   EXPECT_PRED_FORMAT2(::testing::IsSubstring, "cannot be read",
                       complaint([&] { read_channel_stats(directory.path(), 4); }));

@@ -152,6 +152,10 @@ TEST(Dit, FingerprintAndSitesAreTheSameInEveryForm) {
     EXPECT_EQ(model.sites()[21].in, 48);
   }
   EXPECT_EQ(fingerprints.size(), 1u);
+  TinyDit turned;
+  turned.rope_base = 1e4;
+  fingerprints.insert(DitModel::load(write_tiny_dit(directory.path() / "turned.safetensors", turned)).fingerprint());
+  EXPECT_EQ(fingerprints.size(), 2u) << "the same weights, used otherwise";
 }
 
 TEST(Dit, MissingAndForeignTensorsAreListed) {
