@@ -396,6 +396,7 @@ TEST(AceTrain, RefusalsNameTheWordAndSayWhatToDo) {
       {{"train-dit", "--dit", "m", "--warmup-ratio", "1.5"}, "--warmup-ratio: expected a number from 0 to 1"},
       {{"train-dit", "--dit", "m", "--mirror", "f16"}, "--mirror: expected f32 or bf16, found f16"},
       {{"train-dit", "--dit", "m", "--milestone-step", "0.2", "--no-milestones"}, "leave one out"},
+      {{"train-dit", "--dit", "m", "--target-mlp", "--no-target-mlp"}, "--no-target-mlp were both given"},
       {{"train-lm", "--lm", "m", "--order", "fixed"}, "--order: expected shuffle, found fixed"},
       {{"train-dit", "--dit", "m", "--sites", "attn"}, "--sites"},
       {{"train-dit", "--dit", "m", "--dit", "n"}, "--dit was given twice (see ace-train train-dit --help)"},
