@@ -91,7 +91,8 @@ TEST(Milestones, AreThoseOfTheStraightRunAfterAResume) {
     EXPECT_EQ(directories(place, "out"), directories(place, "straight"));
     const auto told = [&](const std::string& out) {
       json losses = json::array();
-      for (const json& milestone : json::parse(read_file(place.path(out + "/train_log.json"))).at("milestones"))
+      const json log = json::parse(read_file(place.path(out + "/train_log.json")));
+      for (const json& milestone : log.at("milestones"))
         losses.push_back(milestone.at("loss"));
       return losses;
     };
