@@ -84,8 +84,7 @@ bool read_words(const AceCommand& command, int argc, char** argv, Given& given) 
     std::vector<std::string>& found = given[word->word];
     found = option->results();
     if (word->unit.empty() && std::ranges::count(found, found.front()) != std::ssize(found))
-      fail(Error::Kind::kUsage, "{0} and --no-{1} were both given; give one of them", word->word,
-           word->word.substr(2));
+      fail(Error::Kind::kUsage, "{0} and --no-{1} were both given; give one of them", word->word, word->word.substr(2));
     if (word->unit.empty()) found = {found.front() == "false" ? "off" : "on"};
   }
   return true;

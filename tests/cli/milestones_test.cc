@@ -92,8 +92,7 @@ TEST(Milestones, AreThoseOfTheStraightRunAfterAResume) {
     const auto told = [&](const std::string& out) {
       json losses = json::array();
       const json log = json::parse(read_file(place.path(out + "/train_log.json")));
-      for (const json& milestone : log.at("milestones"))
-        losses.push_back(milestone.at("loss"));
+      for (const json& milestone : log.at("milestones")) losses.push_back(milestone.at("loss"));
       return losses;
     };
     EXPECT_EQ(told("out"), told("straight"));
