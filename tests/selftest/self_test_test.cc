@@ -23,7 +23,9 @@ std::vector<RungRow> rows_of(const SelfTestOptions& options) {
 TEST(SelfTest, SoundPartsPass) {
   std::map<std::string_view, std::set<std::string_view>> names;
   for (const RungRow& row : rows_of({.only = {}, .formulations = {}, .types = {DType::kBF16, DType::kQ4_K}})) {
-    EXPECT_TRUE(row.passed) << row.subject << " " << row.rung->name << " " << row.error;
+    const bool measures_memory = row.rung->name == "LM7";  // a sanitizer keeps what is freed
+    EXPECT_TRUE(row.passed || (PATINA_SANITIZED && measures_memory))
+        << row.subject << " " << row.rung->name << " " << row.error;
     EXPECT_EQ(row.measured.size(), row.rung->bars.size());
     for (const double value : row.measured) EXPECT_TRUE(std::isfinite(value) && value >= 0) << row.rung->name;
     EXPECT_EQ(row.dtype.has_value(), row.rung->repeats != Repeats::kOnce) << row.rung->name;
