@@ -3,7 +3,7 @@
 their frames shuffled, which must not. Prints the last loss over the first (means of five epochs against the first epoch) and exits 1
 where one is on the wrong side of its bar.
 
-usage: tools/check_dit_learning.py [--patina build/src/patina] [--epochs 500]
+usage: tools/check_dit_learning.py [--patina build/src/patina] [--epochs 600]
 
 Takes about fifteen minutes on two quiet cores. Needs what make_dit_data.py needs. The training sees t between 0.3 and 0.6, where what can be
 told from the neighbours of a frame counts most.
@@ -24,7 +24,7 @@ KINDS = {"LoRA": ["--rank", "128", "--alpha", "128", "--lr", "2e-3"],
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--patina", default=str(TOOLS.parent / "build/src/patina"))
-    parser.add_argument("--epochs", type=int, default=500)
+    parser.add_argument("--epochs", type=int, default=600)
     args = parser.parse_args()
     failed = False
     with tempfile.TemporaryDirectory() as directory:
